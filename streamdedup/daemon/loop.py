@@ -115,7 +115,7 @@ class Loop:
 
     def _turn(self) -> None:
         """Poll and process one batch; react to an error by its class."""
-        batch: Batch | None = None
+        batch = Batch()  # empty until the poll
         try:
             self._recovery.open()
             source, sink = self._open_clients()
@@ -232,15 +232,15 @@ class Loop:
         self._publisher.breaker.remember(batch, dead_letters)
         self._statistics.count_batch(result, dead_letters)
 
-    def _undo(self, batch: Batch | None) -> None:
+    def _undo(self, batch: Batch) -> None:
         """Undo the polled batch, whose publishing has not begun, and the batch ahead; forget all fences."""
         batch_ahead = self._reader.discard()
         # The last rewind of a partition decides, and the current batch begins at lower offsets than the batch ahead.
-        self._clients.rewind([undone for undone in (batch_ahead, batch) if undone is not None])
+        self._clients.rewind([undone for undone in (batch_ahead, batch) if undone])
         self._statistics.lags.forget_batch()
         self._ownership.forget_fences()
 
-    def _shrink_batches(self, batch: Batch | None) -> None:
+    def _shrink_batches(self, batch: Batch) -> None:
         """Begin with small batches again: the undone batch may have been too large."""
         if batch:
             self._slow_start.restart(len(batch.records))
@@ -315,10 +315,10 @@ class Loop:
             else:
                 return
 
-    def _await_assignment(self, batch: Batch | None, error: BatchRefused) -> None:
+    def _await_assignment(self, batch: Batch, error: BatchRefused) -> None:
         """Wait; the next poll learns the assignment. Refusals for a minute end the daemon (``StaleFence``)."""
         self._metrics.batches_refused.inc()
-        self._refusals.count(error, None if batch is None else batch.generation)
+        self._refusals.count(error, batch.generation)
         self._wait(Awaited.PARTITIONS, error)
 
     def _halt(self, error: DeadLetterBurst) -> None:

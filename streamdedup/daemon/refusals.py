@@ -18,7 +18,7 @@ class RefusalCount:
         self._generation: int | None = None  # of the refused batches
         self._first_s = self._last_s = -math.inf
 
-    def count(self, error: BatchRefused, generation: int | None) -> None:
+    def count(self, error: BatchRefused, generation: int) -> None:
         """Raise ``StaleFence`` when all batches of a generation were refused for ``_STALE_FENCE_S``.
 
         Refusals further apart than that, as in an idle daemon, do not count together.
