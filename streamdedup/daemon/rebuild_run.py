@@ -208,7 +208,6 @@ class RebuildRun:
             self._progress(names, 0, span.total_count)
             for batch in span.batches():
                 self._tick()
-                self._staging.extend_lease()  # also between the intervals of the tick: raises if the lease is lost
                 self._check_connections()
                 yield batch
                 self._progress(names, span.done_count(), span.total_count)
@@ -340,14 +339,13 @@ class RebuildRun:
             for alert in self._alerts(batch):
                 seeds.add(alert)
             if seeds.is_full:
-                self._write(seeds, fences)
-        self._write(seeds, fences)
+                self._write(seeds)
+        self._write(seeds)
         if self.is_whole:  # an index with gaps knows the incarnations, or learns them by the replay
             seeds.restore_incarnations(self._tick)
 
-    def _write(self, seeds: Seeds, fences: Sequence[Fence]) -> None:
-        if not fences:  # nothing else refuses a write after another process has taken the rebuild over
-            self._staging.extend_lease()
+    def _write(self, seeds: Seeds) -> None:
+        self._staging.extend_lease()  # without fences nothing else refuses the write of a process that was frozen
         seeds.write()
 
     def _alerts(self, batch: Batch) -> Iterator[Alert]:

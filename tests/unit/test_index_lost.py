@@ -960,8 +960,18 @@ def test_a_rebuild_that_another_process_has_taken_over_is_left_alone(monkeypatch
     target = several.rebuilder._begun["a"].target
     target.staging.abandon()
     with pytest.raises(BatchRefused, match="another process"):
-        several.rebuilder.rebuild("a", {Partition(INPUT, 0): CommittedOffset(1)}, 1, several.step)
+        several.rebuilder.rebuild("a", {Partition(INPUT, 0): CommittedOffset(1)}, 1, lambda: None)
     assert not several.world.server.index("a")._high_water_marks
+
+
+def test_a_rebuild_without_commits_that_is_taken_over_while_alerts_are_read_claims_nothing(monkeypatch):
+    several = StagingOfSeveral(monkeypatch)
+    several.kept_at["articles"] = []  # the profile of the alerts
+    several.rebuilder.begin("articles")
+    staging = several.rebuilder._begun["articles"].target.staging
+    with pytest.raises(BatchRefused, match="another process"):
+        several.rebuilder.rebuild("articles", {}, 1, lambda: None, lambda *_: staging.abandon())
+    assert not several.world.server.index("articles")._claims.all_keys()
 
 
 def test_all_rebuilds_that_have_begun_are_given_up(monkeypatch):
