@@ -308,12 +308,10 @@ class KafkaSource:
         return membership.generation_id if _has_joined(membership) else None
 
     def stats(self) -> SourceStats:
-        states = compat.assigned_states(self._consumer)
         lags = {}
-        for partition in self.assigned():
-            state = states.get(TopicPartition(*partition))
-            if state is not None and state.position is not None and state.highwater is not None:
-                lags[partition] = max(0, state.highwater - state.position.offset)
+        for partition, state in dict(compat.assigned_states(self._consumer)).items():
+            if state.position is not None and state.highwater is not None:
+                lags[Partition(*partition)] = max(0, state.highwater - state.position.offset)
         return SourceStats(self.listener.rebalances_count, lags)
 
     def close(self) -> None:
