@@ -15,8 +15,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from streamdedup.cli import guards
 from streamdedup.cli import index as index_commands
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, SettingsError, StreamdedupError
-from streamdedup.kafka import admin, compat, group_admin
-from streamdedup.kafka.consumer import _await_metadata
+from streamdedup.kafka import admin, compat, consumer, group_admin
 from streamdedup.kafka.group_admin import GroupState, _member_text, read_committed_offsets_if_listed
 from streamdedup.kafka.offsets import fetch_committed, partitions_of
 from streamdedup.kafka.options import KafkaOptions
@@ -328,17 +327,25 @@ class TestMembersByIndex:
 
 
 @pytest.mark.parametrize(("answers", "requests"), [([{"a", "b"}], 1), ([set(), {"a", "b"}], 2), ([{"a"}] * 9, 3)])
-def test_a_consumer_joins_once_its_client_knows_the_topics_or_an_answer_lacks_them_again(answers, requests):
+def test_a_consumer_joins_once_its_client_knows_the_topics_or_an_answer_lacks_them_again(
+    monkeypatch, answers, requests
+):
     known, asked = set(), []
+
+    class Answered:
+        """An event that comes while it is waited for."""
+
+        def wait(self, _timeout_s):
+            known.update(answers[len(asked) - 1])
 
     def request_update():
         asked.append(True)
-        known.update(answers[len(asked) - 1])
-        return SimpleNamespace(add_both=lambda done: done(None))
+        return SimpleNamespace(add_both=lambda _done: None)
 
+    monkeypatch.setattr(consumer, "threading", SimpleNamespace(Event=Answered))
     cluster = SimpleNamespace(partitions_for_topic=lambda topic: {0} if topic in known else None)
     net = SimpleNamespace(cluster=SimpleNamespace(request_update=request_update))
-    _await_metadata(SimpleNamespace(_client=net, _cluster=cluster), OPTIONS)
+    consumer._await_metadata(SimpleNamespace(_client=net, _cluster=cluster), OPTIONS)
     assert len(asked) == requests
 
 

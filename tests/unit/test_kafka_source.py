@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from kafka.errors import KafkaTimeoutError, NodeNotReadyError, TopicAuthorizationFailedError
+from kafka.future import Future
 from kafka.protocol.consumer import IsolationLevel
 from kafka.structs import (
     ConsumerGroupMetadata,
@@ -119,6 +120,8 @@ class GroupConsumer:
         return polled
 
     def seek(self, partition, offset):
+        if partition not in self.owned:
+            raise ValueError("Unassigned partition")  # as the client does
         self.offsets[partition] = offset
 
     def seek_to_beginning(self, *partitions):
@@ -220,8 +223,13 @@ def test_a_committed_offset_is_ignored_where_it_names_another_id_than_that_of_th
 
 @pytest.mark.parametrize(
     ("incarnation", "topic_id", "metadata"),
-    [(3, str(OTHER), f"attempt 3 {OTHER}"), (3, "", f"attempt 3 {UUID(int=0)}"), (0, "", "attempt")],
-    ids=["with an id", "before Kafka 2.8", "first incarnation before Kafka 2.8"],
+    [
+        (3, str(OTHER), f"attempt 3 {OTHER}"),
+        (0, str(OTHER), f"attempt 0 {OTHER}"),
+        (3, "", f"attempt 3 {UUID(int=0)}"),
+        (0, "", "attempt"),
+    ],
+    ids=["with an id", "first incarnation", "before Kafka 2.8", "first incarnation before Kafka 2.8"],
 )
 def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attempt(
     source, consumer, incarnation, topic_id, metadata
@@ -421,7 +429,7 @@ def test_the_ends_that_kafka_answers_are_those_of_existing_topics_and_never_lowe
     consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
     source.request_ends()
     assert asked == [({HEALTHY, ahead, behind}, 1_000)]
-    assert [source.end(Partition("healthy", number)) for number in range(3)] == [90, 7, 50]
+    assert [source.end(Partition("healthy", number)) for number in range(4)] == [90, 7, 50, None]
     states[behind].position = None  # not yet looked up
     assert source.stats().lags == {Partition("deleted", 0): 10, Partition("healthy", 0): 50, Partition("healthy", 1): 0}
 
@@ -476,6 +484,14 @@ class TestKeptMembership:
         polls.records = {HEALTHY: [a_record(HEALTHY, 33), a_record(HEALTHY, 34)], DELETED: []}
         source.keep_membership(KEEP_STEP_S)
         assert consumer.offsets == {DELETED: 7, HEALTHY: 33}
+
+    def test_an_answer_to_a_join_that_came_before_the_step_is_kept(self, source, consumer, polls):
+        consumer._coordinator._join_task = join = Future().success("answer")
+        consumer._coordinator.state, consumer._coordinator.need_rejoin = MemberState.REBALANCING, lambda: True
+        poll, seen = consumer.poll, []
+        consumer.poll = lambda **how: seen.append(consumer._coordinator._join_task) or poll(**how)
+        source.keep_membership(KEEP_STEP_S)
+        assert join not in seen != []
 
     def test_a_failure_that_passes_is_repeated_after_a_pause(self, source, polls):
         polls.errors = [NodeNotReadyError()]
