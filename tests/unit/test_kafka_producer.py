@@ -1,12 +1,13 @@
 """The sinks and the feeder over a client without a broker: order of a transaction, records in flight."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kafka.errors import KafkaError, MessageSizeTooLargeError
+from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 from kafka.structs import TopicPartition
 
-from streamdedup.errors import GroupHasOtherIndex
+from streamdedup.errors import BrokerUnavailable, GroupHasOtherIndex
 from streamdedup.kafka import compat
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import AtLeastOnceSink, Feeder, KafkaTransport, TransactionalSink
@@ -66,6 +67,12 @@ def test_at_least_once_the_offsets_come_after_all_messages_are_stored(count, flu
     assert producer.calls == [*[("send", "out")] * count, ("commit", BATCH, 0)]
 
 
+def test_a_sink_closes_its_client():
+    producer = Producer()
+    TransactionalSink(producer, OPTIONS).close()
+    assert producer.calls == [("close",)]
+
+
 def test_no_client_is_opened_beside_other_members_with_another_index(monkeypatch):
     steps = []
 
@@ -81,13 +88,57 @@ def test_no_client_is_opened_beside_other_members_with_another_index(monkeypatch
     assert steps == ["remove", "refuse"]
 
 
-def test_a_feeder_always_has_as_many_bytes_in_flight_as_its_limit_allows(monkeypatch):
+@pytest.fixture
+def producer(monkeypatch):
+    """The client of a feeder."""
     producer = Producer()
     monkeypatch.setattr(compat, "build", lambda *_: producer)
+    return producer
+
+
+def test_a_feeder_always_has_as_many_bytes_in_flight_as_its_limit_allows(producer, monkeypatch):
     monkeypatch.setattr("streamdedup.kafka.producer.MAX_IN_FLIGHT_BYTES", 10)
     feeder = Feeder(OPTIONS)
     in_flight = []
     for size_bytes in [4] * 6 + [11, 4, 4, 4]:
-        feeder.send("t", None, b"x" * size_bytes)
+        feeder.send("t", b"key", b"x" * (size_bytes - 3))
         in_flight.append(producer.in_flight)
     assert in_flight == [1, 2, 2, 2, 2, 2, 1, 1, 2, 2]
+
+
+def test_after_a_failed_delivery_a_feeder_sends_nothing_more_and_closes_its_client_once(producer):
+    def fail(timeout):
+        raise KafkaConnectionError
+
+    producer.send = lambda _topic, **_: SimpleNamespace(is_done=True, succeeded=lambda: False, get=fail)
+    feeder = Feeder(OPTIONS)
+    feeder.send("t", None, b"v")
+    for _ in range(2):
+        with pytest.raises(BrokerUnavailable):
+            feeder.send("t", None, b"v")
+    for end in (feeder.close, feeder.abandon):
+        end()
+    assert producer.calls == [("close",)]
+
+
+def test_an_error_in_its_block_closes_the_client_of_a_feeder_without_a_wait_for_its_records(producer):
+    def send_and_fail(feeder):
+        feeder.send("t", None, b"v")
+        raise OSError("made to fail")
+
+    with pytest.raises(OSError, match="made to fail"), Feeder(OPTIONS) as feeder:
+        send_and_fail(feeder)
+    assert (producer.calls, producer.in_flight) == ([("send", "t"), ("close",)], 1)
+
+
+@pytest.mark.parametrize(
+    ("delivery", "on_too_large", "is_idempotent"),
+    [("exactly-once", None, True), ("exactly-once", print, False), ("at-least-once", None, False)],
+)
+def test_a_feeder_stores_no_record_twice_unless_records_may_be_left_out(
+    monkeypatch, delivery, on_too_large, is_idempotent
+):
+    configs = []
+    monkeypatch.setattr(compat, "build", lambda _client, config, _options: configs.append(config))
+    Feeder(replace(OPTIONS, delivery=delivery, transactional_id=None), on_too_large=on_too_large)
+    assert [config["enable_idempotence"] for config in configs] == [is_idempotent]
