@@ -908,10 +908,10 @@ class TestIncarnations:
         assert store.fence(PARTITION, 1, 0).high_water_mark == 100
         assert store.fence(PARTITION, 1, 0, state=BrokerState(NEXT_TOPIC_ID)).high_water_mark == 0
 
-    @pytest.mark.parametrize("topic_id", ["", TOPIC_ID])
-    def test_a_partition_that_ends_below_its_mark_is_the_next_incarnation(self, store, topic_id):
+    @pytest.mark.parametrize(("topic_id", "next_id"), [("", ""), (TOPIC_ID, TOPIC_ID), ("", TOPIC_ID)])
+    def test_a_partition_that_ends_below_its_mark_is_the_next_incarnation(self, store, topic_id, next_id):
         store.fence(PARTITION, 1, 100, state=BrokerState(topic_id, 100))
-        states = [BrokerState(topic_id, end) for end in (100, 99, 30)]
+        states = [BrokerState(topic_id, 100), BrokerState(next_id, 99), BrokerState(topic_id, 30)]
         fences = [store.fence(PARTITION, 1, 10, state=state) for state in states]
         assert [(fence.high_water_mark, fence.incarnation) for fence in fences] == [(100, 0), (10, 1), (10, 1)]
 
