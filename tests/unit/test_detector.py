@@ -301,6 +301,15 @@ class TestReplays:
         assert (again.digest, again.matches) == (first.digest, first.matches)
         assert (first.label, again.label, bool(again.incarnation)) == ("amber birch cedar", "", is_deleted)
 
+    def test_an_append_that_is_processed_again_is_made_once(self, stream):
+        stream.index(a_document("a", "amber birch cedar", 0))
+        append = a_document("a", "delta ember fjord grove heath", 1, op="append")
+        numbers = [document_number("articles", "a")]
+        stream.index(append)
+        entries = stream.store.get_entries(numbers)
+        stream.index(append)
+        assert stream.store.get_entries(numbers) == entries != {}
+
     def test_a_superseded_append_hides_no_copies_of_the_later_version_in_its_batch(self, stream):
         stream.index(a_document("a", "amber birch cedar", 0))
         append = a_document("a", "delta ember fjord grove heath", 1, op="append")
@@ -338,6 +347,12 @@ class TestReplays:
         assert (result.refused, result.indexed_count) == ((), 1)
         stream.index(a_document("b", f"{TEXT} inlet jetty knoll", 6))
         assert stream.pairs == Counter([("a", "b")])
+
+    def test_a_doubtful_deletion_deletes_a_document_that_another_partition_has_inserted_since(self, stream):
+        deletion = a_document("a", "", 5, time_ms=2, op="delete", doubtful=True)
+        assert [document for document, _ in stream.delete([deletion]).refused] == [deletion]
+        stream.index(a_document("a", TEXT, 0, partition=1, time_ms=1))
+        assert not stream.delete([deletion]).refused
 
     def test_a_silent_append_without_a_document_leaves_nothing_to_be_cleared_up(self, stream):
         stream.fence(generation=2, start=9)
