@@ -138,7 +138,9 @@ def test_offsets_that_another_program_has_committed_change_no_time():
 def test_a_document_of_the_future_does_not_grow_younger_by_a_rebuild(monkeypatch, is_gap):
     world = World([Sent("a", TEXT, time_ms=5)], on_index_lost="rebuild").run()
     world.server.save("copy")
-    world.send(Sent("f", TEXT, time_ms=2**45), Sent("n", TEXT, time_ms=-1)).run()
+    read_ms = clock.now_ms()
+    # When the index is rebuilt, its time has passed.
+    world.send(Sent("f", TEXT, time_ms=read_ms + 30 * DAY_MS), Sent("n", TEXT, time_ms=-1)).run()
     read_ms = clock.now_ms()
     world.server.go_back("copy" if is_gap else None)
     monkeypatch.setattr(clock, "now_ms", lambda: read_ms + 90 * DAY_MS)

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from streamdedup import clock as wall_clock
+from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
 from streamdedup.daemon.rebuild_window import not_before
-from streamdedup.kafka.protocols import ReadProgress
+from streamdedup.kafka.protocols import CommittedOffset, ReadProgress
 from streamdedup.position import Partition
-from tests.simulation.transport import MemorySource
+from tests.simulation.transport import MemoryBroker, MemoryHistory, MemorySource
 from tests.turns import GROUP, INPUT, Daemon, Killed, Sent, World
 
 DAY_MS = 86_400_000
@@ -199,3 +200,16 @@ def test_a_rebuild_reads_no_more_because_of_a_partition_that_is_not_begun():
     assert not_before(unread, {P0, P1}, 50) == unread
     without_times = {P0: ReadProgress(is_read=False, time_ms=None)}
     assert not_before(without_times, {}, 50) == without_times
+
+
+def test_a_rebuild_reads_from_the_window_of_partitions_that_are_not_begun_where_daemons_begin_there():
+    broker = MemoryBroker({INPUT: 2})
+    broker.produce(INPUT, b"", timestamp_ms=NOW_MS, partition=0)
+    broker.produce(INPUT, b"", timestamp_ms=5, partition=1)
+    starts = []
+    for max_age_ms in (None, AGE_MS):
+        pipeline = SimpleNamespace(name="articles", index=None, max_start_age_ms=max_age_ms)
+        target = RebuildTarget(None, pipeline, [INPUT], AGE_MS, None)
+        run = RebuildRun(target, None, MemoryHistory(broker), {P0: CommittedOffset(1)}, 1, lambda: None, print, 0)
+        starts.append(run._window(NOW_MS)[P0])
+    assert starts == [0, NOW_MS - 2 * AGE_MS]
