@@ -19,7 +19,7 @@ from streamdedup.daemon import readiness
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.detector import Detector
-from streamdedup.errors import BrokerUnavailable, GroupHasOtherIndex
+from streamdedup.errors import BrokerSilent, BrokerUnavailable, GroupHasOtherIndex, RegistryUnavailable
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder
 from streamdedup.wire.dead_letters import read_headers
@@ -736,6 +736,15 @@ def test_an_idle_daemon_reports_that_kafka_is_away_and_keeps_its_clients(world, 
     assert (daemon.loop.readiness.problem(), daemon.metric("ready")) == (None, 1)
     assert daemon.metric("rebuilds_total") == 0
     assert world.broker.groups[GROUP].generation == generation
+
+
+@pytest.mark.parametrize(
+    ("error", "count"), [(BrokerSilent("away"), 1), (BrokerUnavailable("away"), 1), (RegistryUnavailable("away"), 0)]
+)
+def test_failures_of_kafka_are_counted_and_not_those_of_the_registry(world, daemon, error, count):
+    world.broker.poll_failures.append(error)
+    world.turn(daemon)
+    assert daemon.metric("broker_errors_total") == count
 
 
 def test_a_daemon_waits_for_the_group_while_members_have_another_index(world, daemon):

@@ -29,6 +29,12 @@ def shown(metrics, name, **labels):
     return metrics.registry.get_sample_value(f"streamdedup_{name}", labels)
 
 
+def test_after_a_turn_without_an_error_the_delays_begin_with_the_shortest(readiness):
+    assert max(readiness.record_failure(Awaited.KAFKA, OSError()) for _ in range(10)) > 0.1
+    readiness.forget_failures()
+    assert readiness.record_failure(Awaited.KAFKA, OSError()) <= 0.1
+
+
 def test_a_request_to_kafka_that_is_overdue_counts_as_a_wait_until_it_ends(readiness, clock, metrics):
     with readiness.asking_kafka():
         clock.now_s += OVERDUE_S

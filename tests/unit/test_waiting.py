@@ -334,9 +334,12 @@ def test_the_lag_of_a_partition_begins_with_the_batch_in_progress_of_this_partit
     assert shown.shown == {first: 95, second: 10, other: 1}
 
 
-def test_each_turn_is_a_step_for_the_watchdog(daemon):
+def test_each_turn_and_each_step_of_a_rebuild_is_a_step_for_the_watchdog(daemon):
     steps = []
     daemon.loop._tick = lambda: steps.append("step")
+    daemon.loop._rebuild_step()
+    assert steps == ["step"]
+    steps.clear()
 
     def turn():
         steps.append("turn")
