@@ -36,6 +36,8 @@ _TOPIC = re.compile(r"\A(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 #: Accepted servers, for messages and documentation.
 SERVERS_ALLOWED = 'servers as "host:port"'
+#: Oldest Kafka that fences a transaction by the consumer group's generation (KIP-447).
+_TRANSACTIONS_SINCE = (2, 5)
 #: Advice for networks that are known to be safe.
 ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"
 #: Keys of a login with user and password.
@@ -214,6 +216,10 @@ class Kafka(TlsSection):
         is_random = "instance_id" not in self.model_fields_set
         if self.group_instance_id is not None and self.delivery == "exactly-once" and is_random:
             yield "instance_id", "is missing; without it the partitions of group_instance_id wait after a crash"
+
+    def _check_version(self) -> Mistakes:
+        if self.api_version is not None and self.delivery == "exactly-once" and self.api_version < _TRANSACTIONS_SINCE:
+            yield "api_version", 'is below 2.5, which delivery = "exactly-once" needs'
 
     def _check_times(self) -> Mistakes:
         if self.transaction_timeout_s >= self.max_poll_interval_s:

@@ -341,6 +341,7 @@ def test_contradictions_are_reported_together_with_wrong_values(overrides, keys)
         ({"kafka.transaction_timeout": "5m"}, "kafka.transaction_timeout", "below max_poll_interval"),
         ({"kafka.session_timeout": "301s"}, "kafka.session_timeout", "not be above max_poll_interval"),
         ({"kafka.group_instance_id": "a"}, "kafka.instance_id", "is missing; without it the partitions"),
+        ({"kafka.api_version": "2.4"}, "kafka.api_version", "below 2.5"),
         ({"kafka.sasl_username": "u"}, "kafka.sasl_username", "but security_protocol = PLAINTEXT does not log"),
         (LOGIN, "kafka.sasl_password", "is missing; security_protocol = SASL_SSL needs it"),
         ({"kafka.ssl_ca_file": str(TLS / "certificate.pem")}, "kafka.ssl_ca_file", "is given, but security_protocol"),
