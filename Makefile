@@ -127,7 +127,7 @@ robustness: $(VENV)/.bench ## The effect of edits on a copy, and whether it is f
 	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group robustness $(BENCH)
 
 .PHONY: tools
-tools: | $(BIN)/python ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium, jq, javac, Maven, kustomize, vegeta
+tools: | $(BIN)/python ## Install the tools of further checks (as root on Debian): redis-server, PostgreSQL, promtool, Chromium, jq, javac, Maven, kustomize, vegeta
 	@deploy/install-tools.sh
 	$(BIN)/python -m pip download $(PIP_OPTIONS) --only-binary :all: --dest $(PACKAGES) '.[demo,registry]'
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the tools of further checks: redis-server, prometheus (with promtool), chromium, jq, javac, Maven,
+# Install the tools of further checks: redis-server, PostgreSQL, prometheus (with promtool), chromium, jq, javac, Maven,
 # kustomize and vegeta. As root on Debian and its relatives; a no-op if all are installed. No service is started: a redis-server on its
 # usual port could be taken for one with data, and the tests start their own servers.
 set -euo pipefail
@@ -11,6 +11,7 @@ declare -A package_of=(
   [promtool]=prometheus
   [chromium]=chromium
   [jq]=jq
+  [initdb]=postgresql
   [javac]=default-jdk-headless
   [mvn]=maven
 )
@@ -23,7 +24,8 @@ declare -A module_of=(
 missing_programs() {
   local program
   for program in "${!package_of[@]}"; do
-    command -v "$program" >/dev/null || echo "$program"
+    # Debian keeps the programs of the PostgreSQL server out of PATH.
+    command -v "$program" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$program" >/dev/null || echo "$program"
   done | sort
 }
 
@@ -85,7 +87,7 @@ rm -f "$log"
 
 # A policy of the system may have started them, or may at the next boot: stop only services installed just now.
 if [[ -d /run/systemd/system ]]; then
-  for service in redis-server prometheus; do
+  for service in redis-server prometheus postgresql; do
     if [[ " ${packages[*]} " == *" $service "* ]]; then
       systemctl --quiet disable --now "$service"
     fi

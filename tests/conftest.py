@@ -27,6 +27,7 @@ from streamdedup.index.redis.connection import connect_cluster
 from streamdedup.index.redis.servers import Servers
 from streamdedup.kafka.protocols import Sink, Source, Transport
 from tests.support.kafka import KafkaServer
+from tests.support.postgres import PostgresServer
 from tests.support.processes import processes_with
 
 with warnings.catch_warnings():
@@ -249,6 +250,19 @@ def start_kafka() -> Iterator[Callable[..., KafkaServer]]:
     """Start Kafka clusters of the test's own; the options are those of ``KafkaServer``."""
     with contextlib.ExitStack() as stack:
         yield lambda **options: stack.enter_context(servers.make_kafka(**options))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL for the whole session."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> str:
+    """Address of a PostgreSQL without tables."""
+    return postgres_server.create_schema(f"test{uuid.uuid4().hex}")
 
 
 @pytest.fixture
