@@ -8,7 +8,7 @@ from kafka import TopicPartition
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.group_admin import GroupOffsets
-from streamdedup.kafka.history import KafkaHistory
+from streamdedup.kafka.history import KafkaHistory, KafkaSpan
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
@@ -42,6 +42,18 @@ def test_a_span_begins_at_the_given_offsets(kafka, new_topic):
         assert sorted(values(reader)) == [*(b"0:%d" % offset for offset in range(5)), b"1:3", b"1:4"]
         reader.start_at(reader.ends)
         assert values(reader) == []
+
+
+@pytest.mark.parametrize(("count", "starts"), [(3, (6, 3)), (100, (0, 0))])
+def test_a_span_has_the_newest_records_with_the_same_percentage_of_each_partition(kafka, new_topic, count, starts):
+    topic, ends = new_topic(partitions=2), (8, 4)
+    for partition, end in enumerate(ends):
+        produce(kafka, topic, [b"%d:%d" % (partition, offset) for offset in range(end)], partition=partition)
+    with KafkaSpan(kafka_options(kafka, topic), since_ms=None, ends=None, newest_count=count) as span:
+        expected = [
+            b"%d:%d" % (number, offset) for number in range(2) for offset in range(starts[number], ends[number])
+        ]
+        assert sorted(values(span)) == expected
 
 
 def test_a_span_passes_aborted_records_also_at_its_end(kafka, new_topic):
