@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from streamdedup.cli.applied_settings import apply_section, check_target
 from streamdedup.cli.collection import first_of_each_id
 from streamdedup.cli.options import CorpusOptions, chosen_profile, with_options
 from streamdedup.cli.output import showing_share
@@ -50,6 +51,12 @@ class StudyOptions:
 def tune(
     options: CorpusOptions,
     study: StudyOptions,
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml", readable=False, help="Write recommendation and proposals into this settings file."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
     """Try settings on a sample: pairs found and missed, cost, and a recommendation.
@@ -59,7 +66,9 @@ def tune(
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000
     """
-    plan = _plan(options, study)
+    plan = _plan(options, study, apply)
+    if apply is not None:
+        check_target(apply, options.profile_name, options.config)
     entries = first_of_each_id(options.entries(plan.profile, "tune"))
     documents = ((entry.id, entry.text, entry.source, entry.scope) for entry in entries)
     sample = draw_sample(documents, study.sample_size)
@@ -70,9 +79,14 @@ def tune(
         typer.echo(json.dumps(results, indent=2, ensure_ascii=False))
     else:
         typer.echo(tables_text(results, sys.stdout), nl=False)
+    if apply is not None:
+        if results["proposed"] is None:
+            # `results_of` puts the reason first.
+            raise SettingsError(f"--apply {apply}: nothing is written: {results['warnings'][0]}")
+        apply_section(apply, options.profile_name, results["proposed"])
 
 
-def _plan(options: CorpusOptions, study: StudyOptions) -> TuningPlan:
+def _plan(options: CorpusOptions, study: StudyOptions, apply: Path | None) -> TuningPlan:
     name = options.profile_name
     profile, redis = _profile_and_redis(options)
     if profile.min_shared_bands > 1:
@@ -86,6 +100,8 @@ def _plan(options: CorpusOptions, study: StudyOptions) -> TuningPlan:
     # Values of a settings file are also tried. Without a file the profile has only defaults.
     own_thresholds = (profile.threshold,) if has_settings_file else ()
     recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_settings_file else RECALLS
+    # The path is absolute, so that the printed section is valid in a settings file of any folder.
+    folder = Path.cwd() if apply is None else apply.absolute().parent
     return TuningPlan(
         name=name,
         profile=profile,
@@ -95,8 +111,7 @@ def _plan(options: CorpusOptions, study: StudyOptions) -> TuningPlan:
         documents_per_day=study.documents_per_day,
         bucket_layout=redis.bucket_layout,
         has_settings_file=has_settings_file,
-        # Absolute, so that the printed section is valid in a settings file of any folder.
-        stops_path=Path.cwd() / stops_file(name),
+        stops_path=folder / stops_file(name),
     )
 
 

@@ -163,33 +163,34 @@ def news(tmp_path_factory) -> Path:
     return path
 
 
-def test_a_pasted_section_finds_what_the_proposals_promise_with_the_boilerplate_that_it_names(
-    news, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_proposals_are_applied_to_the_settings_file_with_their_stop_shingles(news, tmp_path):
     config = tmp_path / "streamdedup.toml"
-    config.write_text(f'{SERVERS}[profiles.articles]\ntopics = ["wire"]\n', encoding="utf-8")
+    heading = "# ours\n" + SERVERS.replace("[redis]", "\n[redis]")
+    config.write_text(
+        f'{heading}\n[profiles.articles]\ntopics = ["wire"]\n\n[profiles.other]\ntopics = ["other"]\n',
+        encoding="utf-8",
+    )
     options = ["--unit", "word", "--size", 3, "--config", config]
-    done = streamdedup("tune", news, "--json", *options)
+    done = streamdedup("tune", news, "--json", *options, "--apply", config)
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
     first, *_, last = results["proposals"]
     assert (first["pairs"], first["boilerplate"]) == (435, 435)
     assert (last["pairs"], last["lost"], last["boilerplate"]) == (0, 435, 0)
-    config.write_text(SERVERS + results["proposed"]["toml"], encoding="utf-8")
-    assert 'topics = ["wire"]' in results["proposed"]["toml"]
-    learnt = streamdedup("stop-shingles", news, "--config", config)
-    assert learnt.returncode == 0, learnt.stderr
-    assert "in 30 documents: " in learnt.stderr
-    Path(results["proposed"]["stops_path"]).write_text(learnt.stdout, encoding="utf-8")
+    written = config.read_text(encoding="utf-8")
+    assert written.startswith("# ours\n")
+    assert 'topics = ["wire"]' in written
+    assert '[profiles.other]\ntopics = ["other"]\n' in written
+    assert str(tmp_path / "boilerplate-articles.txt") in written
+    assert streamdedup("config", "check", "--config", config).returncode == 0
     scanned = streamdedup("scan", news, "--config", config)
-    assert (scanned.returncode, scanned.stdout) == (0, ""), scanned.stderr
-    again = json.loads(streamdedup("tune", news, "--json", *options).stdout)
+    assert (scanned.returncode, scanned.stdout) == (0, "")
+    again = json.loads(streamdedup("tune", news, "--config", config, "--json", "--unit", "word", "--size", 3).stdout)
     assert again["proposals"] == []
 
 
-def test_proposals_find_the_pairs_that_they_promise(tmp_path):
-    """Marks are folded, and longer versions of texts are alerted as by default."""
+def test_applied_proposals_find_the_pairs_that_they_promise(tmp_path):
+    """A new settings file: marks are folded, and longer versions of texts are alerted as by default."""
     corpus, config = tmp_path / "texts.jsonl", tmp_path / "new.toml"
     lines = []
     for at in range(40):
@@ -200,11 +201,9 @@ def test_proposals_find_the_pairs_that_they_promise(tmp_path):
     lines += [" ".join(f"other{at}x{place}" for place in range(30)) for at in range(840)]
     texts = (json.dumps({"id": str(at), "text": text}) for at, text in enumerate(lines))
     corpus.write_text("\n".join(texts), encoding="utf-8")
-    done = streamdedup("tune", corpus, "--json", "--unit", "word", "--size", 3)
+    done = streamdedup("tune", corpus, "--json", "--unit", "word", "--size", 3, "--apply", config)
     assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)
-    config.write_text(results["proposed"]["settings_file"], encoding="utf-8")
-    trials = {trial["name"]: trial for trial in results["proposals"]}
+    trials = {trial["name"]: trial for trial in json.loads(done.stdout)["proposals"]}
     assert list(trials) == ["as recommended", "fold_marks = true"]
     assert trials["as recommended"]["pairs"] == 80  # 40 of longer versions, 40 of equal stories
     scanned = streamdedup("scan", corpus, "--config", config)

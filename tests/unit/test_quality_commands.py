@@ -113,18 +113,18 @@ def test_the_section_that_an_example_prints_is_a_settings_file_for_commands_on_f
     assert "has no profile articles; name one with --profile: news" in err
 
 
-def test_a_recommendation_keeps_the_threshold_of_the_settings(run, corpus, tmp_path, monkeypatch):
+def test_a_recommendation_is_applied_to_a_file_without_servers(run, corpus, tmp_path, monkeypatch):
     config = tmp_path / "news.toml"
     config.write_text("\ufeff" + run("config", "example", "news")[1], encoding="utf-8")
-    _, out, _ = run("tune", corpus, "--time", "1", "--config", config)
-    assert "nothing is recommended: of 5 documents compared, 1,000 are the least" in " ".join(out.split())
-    assert "[profiles.news]" not in out
+    before = config.read_text(encoding="utf-8")
+    code, _, err = run("tune", corpus, "--time", "1", "--config", config, "--apply", config)
+    assert (code, config.read_text(encoding="utf-8")) == (EXIT_USAGE, before)
+    assert "nothing is recommended: of 5 documents compared, 1,000 are the least" in " ".join(err.split())
     monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", 5)
     # The threshold of the settings is kept, whichever others are compared.
-    _, out, _ = run("tune", corpus, "--time", "1", "-t", "0.7", "--config", config)
-    section = out[out.index("[profiles.news]") :]
-    assert "bands = " in section
-    assert "threshold = 0.5\n" in section
+    assert run("tune", corpus, "--time", "1", "-t", "0.7", "--config", config, "--apply", config)[0] == 0
+    assert "bands = " in config.read_text(encoding="utf-8")
+    assert "threshold = 0.5\n" in config.read_text(encoding="utf-8")
 
 
 def test_an_output_that_cannot_be_written_is_told_before_the_corpus_is_read(run, tmp_path):

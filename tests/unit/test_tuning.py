@@ -440,7 +440,7 @@ class TestProposals:
         proposed, shown = results["proposed"], tables_text(results, io.StringIO())
         assert parse_stop_shingles(proposed["stop_shingles"]).options["keep_urls"] == str(not is_linked).lower()
         assert ("keep_urls = false" in proposed["toml"]) == is_linked
-        assert "with the section in FILE.toml" in shown
+        assert "which --apply FILE.toml writes" in shown
 
     def test_stop_shingles_that_lose_real_pairs_are_not_proposed(self):
         """Pairs of versions fall below the threshold without a short notice that many documents have."""

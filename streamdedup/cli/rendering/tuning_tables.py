@@ -63,8 +63,8 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
     if proposed := results["proposed"]:
         if proposed["stop_shingles"] is not None:
             text = (
-                "The section names boilerplate. To write and read it, with the section in FILE.toml: streamdedup "
-                f"stop-shingles, with the same texts, --config FILE.toml and --output {proposed['stops_path']}"
+                "The section names boilerplate, which --apply FILE.toml writes. To read it: streamdedup stop-shingles, "
+                "with the same texts and --config FILE.toml"
             )
             print_line(console, Text(text))
         console.print(Text(f"\n{proposed['settings_file']}"), soft_wrap=True)  # to be copied
@@ -175,7 +175,7 @@ def proposals_table(results: dict[str, Any]) -> TextTable:
     caption = (
         "Settings that change which documents are alike. Across sources: share of the gained pairs. Boiler.: pairs of "
         "whose common words more than half are boilerplate; not judged: none is, but of a source fewer than "
-        f"{LEAST_SOURCE_DOCUMENTS} documents."
+        f"{LEAST_SOURCE_DOCUMENTS} documents. --apply FILE writes them."
     )
     return TextTable("Proposed", columns, rows, caption, best=len(rows) - 1)
 
