@@ -5,17 +5,20 @@ study are refused in ``_plan``.
 """
 
 import json
+import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from streamdedup.cli.applied_settings import apply_section, check_target
 from streamdedup.cli.collection import first_of_each_id
 from streamdedup.cli.options import CorpusOptions, chosen_profile, with_options
-from streamdedup.cli.output import showing_share
+from streamdedup.cli.output import output_to, showing_share
 from streamdedup.cli.rendering.tuning_tables import tables_text
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
@@ -23,7 +26,7 @@ from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.comparison import TIME_S, TuningPlan, compare_in_budget
 from streamdedup.tuning.proposals import stops_file
 from streamdedup.tuning.results import results_of
-from streamdedup.tuning.sample import draw_sample
+from streamdedup.tuning.sample import Sample, draw_sample
 
 #: Thresholds to try without ``--threshold``.
 THRESHOLDS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -51,6 +54,9 @@ class StudyOptions:
 def tune(
     options: CorpusOptions,
     study: StudyOptions,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", readable=False, help="Write a report with plots.")
+    ] = None,
     apply: Annotated[
         Path | None,
         typer.Option(
@@ -64,21 +70,26 @@ def tune(
     All settings that do not vary are those of the profile. --time limits the characters compared, and no clock is read:
     the same sample gives the same result on any machine.
 
-    Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000
+    Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --report tuning.html
     """
     plan = _plan(options, study, apply)
     if apply is not None:
+        if report is not None and os.path.realpath(report) == os.path.realpath(apply):
+            raise SettingsError(f"--report {report}: --apply writes this file; name another one")
         check_target(apply, options.profile_name, options.config)
-    entries = first_of_each_id(options.entries(plan.profile, "tune"))
-    documents = ((entry.id, entry.text, entry.source, entry.scope) for entry in entries)
-    sample = draw_sample(documents, study.sample_size)
-    if not sample.ids:
-        raise CorpusError(f"{', '.join(options.files)}: no document to look at")
-    results = results_of(compare_in_budget(plan, sample, showing_share, study.time_s), showing_share)
-    if as_json:
-        typer.echo(json.dumps(results, indent=2, ensure_ascii=False))
-    else:
-        typer.echo(tables_text(results, sys.stdout), nl=False)
+    with _report_writer(report, options.inputs(plan.profile)) as write_report:
+        entries = first_of_each_id(options.entries(plan.profile, "tune"))
+        documents = ((entry.id, entry.text, entry.source, entry.scope) for entry in entries)
+        sample = draw_sample(documents, study.sample_size)
+        if not sample.ids:
+            raise CorpusError(f"{', '.join(options.files)}: no document to look at")
+        results = results_of(compare_in_budget(plan, sample, showing_share, study.time_s), showing_share)
+        as_text = (
+            json.dumps(results, indent=2, ensure_ascii=False) + "\n" if as_json else tables_text(results, sys.stdout)
+        )
+        sys.stdout.write(as_text)
+        sys.stdout.flush()
+        write_report(results, sample)
     if apply is not None:
         if results["proposed"] is None:
             # `results_of` puts the reason first.
@@ -156,3 +167,21 @@ def _thresholds(values: list[float] | None, own: tuple[float, ...]) -> tuple[flo
         if not 0.0 < value <= 1.0:
             raise SettingsError(f"--threshold {value:g}: must be above 0 and at most 1")
     return tuple(sorted({*(values or THRESHOLDS), *own}))
+
+
+@contextmanager
+def _report_writer(
+    report: Path | None, inputs: Iterable[str | Path | None]
+) -> Iterator[Callable[[dict[str, Any], Sample], object]]:
+    """Yield a function that writes the report; what prevents the report is reported here, before the work."""
+    if report is None:
+        yield lambda _results, _sample: None
+        return
+    if str(report) == "-":
+        raise SettingsError("--report -: standard output has the tables; name a file")
+    try:
+        from streamdedup.cli.rendering.tuning_report import report_page  # noqa: PLC0415  needs the extra "report"
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"--report needs {error.name}: pip install 'streamdedup[report]'") from error
+    with output_to(str(report), inputs, "--report") as file:
+        yield lambda results, sample: file.write(report_page(results, sample))

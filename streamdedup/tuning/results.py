@@ -1,6 +1,6 @@
 """The results of ``streamdedup tune`` as plain values: ``--json`` prints them, ``cli/rendering`` shows them.
 
-``cli.tune`` calls ``results_of``. ``cli.rendering.tuning_tables`` shows a new value.
+``tuning_tables`` or ``tuning_report`` of ``cli/rendering`` shows a new value.
 
 A row of the table (``rows.TuningRow``) is a banding for a shingle kind, a threshold and a minimum recall. Its ``study``
 has the similar pairs of the sample, each of which represents several document pairs. An unknown value is None.
@@ -19,12 +19,17 @@ from streamdedup.tuning.distinct import ALL_PAIRS
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
 from streamdedup.tuning.meter import MeasuredProposal
 from streamdedup.tuning.proposals import Proposals, study_proposals
+from streamdedup.tuning.recall import found_by_similarity
 from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.shown_pairs import across_share, shown_pairs
-from streamdedup.tuning.study import Study
+from streamdedup.tuning.study import BINS, Study
 
 #: Fewest compared documents for which something is recommended.
 LEAST_COMPARED: Final = 1_000
+#: Pairs nearest to the threshold that the report lists.
+_BORDERLINE_COUNT: Final = 10
+#: Bins of similarity for which the recall is drawn.
+_CURVE_BINS: Final = 40
 
 
 def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:
@@ -61,7 +66,18 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             *proposals.warnings,
             *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
         ],
+        "similarities": [
+            {"from": place / BINS, "to": (place + 1) / BINS, "pairs": round(float(count))}
+            for place, count in enumerate(best.study.histogram)
+            # Only bins that end above the lowest threshold; 1e-9 for a rounded edge.
+            if (place + 1) / BINS > min(plan.thresholds) + 1e-9
+        ],
+        "curve": [
+            {"similarity": middle, "found": rate.hits, "pairs": rate.total}
+            for middle, rate in found_by_similarity(best.study, best.banding, _CURVE_BINS)
+        ],
         **_proposals(compared, proposals),
+        "borderline": _borderline(compared),
     }
 
 
@@ -190,3 +206,17 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
             "examples": _examples(compared, study, added_pairs) if threshold < row.threshold else [],
         }
         pairs_above, alerted_above = pairs, alerted
+
+
+def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
+    """Return the pairs of different sets nearest to the recommended threshold, each by one document of each set."""
+    row = compared.recommendation.row
+    study = row.study
+    first_texts = study.text_rows[study.distinct.first_documents]  # with each set
+    ids = [compared.sample.ids[text_row] for text_row in first_texts.tolist()]
+    nearest = np.argsort(np.abs(study.pairs.similarities - row.threshold), kind="stable")[:_BORDERLINE_COUNT]
+    columns = (column[nearest].tolist() for column in study.pairs)  # left, right, similarities
+    return [
+        {"left": ids[left], "right": ids[right], "similarity": similarity}
+        for left, right, similarity in zip(*columns, strict=True)
+    ]

@@ -25,10 +25,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.lsh import FALSE_CANDIDATE_WEIGHT, Banding, false_candidates
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.distinct import ALL_PAIRS, Growth, estimate_growth
+from streamdedup.tuning.distinct import Growth, estimate_growth
+from streamdedup.tuning.recall import Recall, measured_recall
 from streamdedup.tuning.study import Study
 
 #: Fewest documents that show false candidates. With fewer, a banding costs at least as much as on Reuters-21578.
@@ -86,19 +86,6 @@ class Candidates(NamedTuple):
 
     def expected_false(self, index_size: float) -> float:
         return self.expected(index_size) - self.matches.expected(min(index_size, self.collection_size))
-
-
-class Recall(NamedTuple):
-    """A banding's recall on the sample, of the pairs from a similarity on.
-
-    Attributes:
-        edited: Pairs of different sets, so of edited texts, and how many of these are candidates. A set pair counts
-            once, however many documents have the sets.
-        measured: Share of the document pairs, equal sets included, that become candidates; None without pairs.
-    """
-
-    edited: Rate
-    measured: float | None
 
 
 class TuningRow(NamedTuple):
@@ -220,16 +207,6 @@ class _Search:
             permutations=max(workload.permutations, banding.permutations),
             candidates=candidates,
         )
-
-
-def measured_recall(study: Study, banding: Banding, recall_from: float) -> Recall:
-    is_promised = study.pairs.similarities >= recall_from
-    is_candidate = study.candidate_mask(banding)[is_promised]
-    weights = study.counts[is_promised, ALL_PAIRS]
-    copy_pairs = float(study.distinct.copy_pairs()[ALL_PAIRS])  # equal sets share all bands
-    total = float(weights.sum()) + copy_pairs
-    measured = (float(weights @ is_candidate) + copy_pairs) / total if total else None
-    return Recall(Rate.of_items(is_candidate), measured)
 
 
 def _bands_needed(similarity: float, recall: float, rows_per_band: int) -> int:

@@ -25,6 +25,8 @@ from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.tuning.buckets import candidates_by_bands, first_shared_bands, largest_bucket
 from streamdedup.tuning.distinct import ALL_PAIRS, DistinctSets, distinct_sets
 
+#: Bins of the distribution of similarity between 0 and 1.
+BINS: Final = 20
 #: Most pairs that are kept to measure recall; of more, each is kept with the same chance.
 MOST_PAIRS: Final = 400_000
 #: Seed of that chance: the same sample keeps the same pairs.
@@ -48,6 +50,7 @@ class Study:
         pairs: The kept pairs, at most ``MOST_PAIRS``, by the rows of their sets in ``distinct``.
         counts: float64 (n_pairs, 2); document pairs that each kept pair represents: all, and those with one document in
             each half of the sample (a pair count, ``distinct``).
+        histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
         signatures: uint32 (n_sets, permutations); signatures of the distinct sets.
     """
 
@@ -77,7 +80,7 @@ class Study:
         else:
             self.sets = same_shingles.sets
         self.distinct = distinct_sets(self.sets, min_words)
-        self.pairs, self.counts = _sample_pairs(self.distinct, floor, progress)
+        self.pairs, self.counts, self.histogram = _sample_pairs(self.distinct, floor, progress)
         # The join reported the distinct sets; copies and skipped documents need no join.
         progress(self.documents_count - len(self.distinct.first_documents))
         self.signatures = self._signed(family)
@@ -184,20 +187,25 @@ class Study:
 
 def _sample_pairs(
     sets: DistinctSets, floor: float, progress: Callable[[int], None]
-) -> tuple[Pairs, NDArray[np.float64]]:
-    """Find the pairs by an exact join; return the attributes ``pairs`` and ``counts`` of ``Study``.
+) -> tuple[Pairs, NDArray[np.float64], NDArray[np.float64]]:
+    """Find the pairs by an exact join; return the attributes ``pairs``, ``counts`` and ``histogram`` of ``Study``.
 
-    Whenever more than ``MOST_PAIRS`` are kept, each is dropped with a chance of one
+    The histogram counts all pairs. Whenever more than ``MOST_PAIRS`` are kept, each is dropped with a chance of one
     half, and later pairs are kept with half the chance as before; ``counts`` are scaled up accordingly.
     """
     random = np.random.default_rng(_SEED)
-    pairs, kept_share = Pairs.concatenated([]), 1.0
+    pairs, kept_share, histogram = Pairs.concatenated([]), 1.0, np.zeros(BINS)
     for joined in join(sets.hashes, sets.offsets, floor, progress):
         block = joined.within(sets.scopes)
+        weights = sets.pair_counts(block.left, block.right)[:, ALL_PAIRS]
+        # A similarity on the edge of two bins belongs to the upper one, in spite of rounding; 1 belongs to the last.
+        bins = np.minimum((block.similarities * BINS + 1e-9).astype(np.int64), BINS - 1)
+        histogram += np.bincount(bins, weights=weights, minlength=BINS)
         if kept_share < 1.0:
             block = block.where(random.random(len(block.left)) < kept_share)
         pairs = Pairs.concatenated([pairs, block])
         while len(pairs.left) > MOST_PAIRS:
             pairs = pairs.where(random.random(len(pairs.left)) < 0.5)
             kept_share /= 2
-    return pairs, sets.pair_counts(pairs.left, pairs.right) / kept_share
+    histogram[-1] += sets.copy_pairs()[ALL_PAIRS]
+    return pairs, sets.pair_counts(pairs.left, pairs.right) / kept_share, histogram

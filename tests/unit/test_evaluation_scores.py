@@ -173,7 +173,20 @@ def test_a_wrong_pair_lowers_precision():
 
 def test_nothing_at_all_is_judged_without_a_figure():
     scores, _ = evaluated([words(1, 2, 3), words(7, 8, 9)])
-    assert scores.recall.share is scores.precision.share is None
+    assert scores.recall.share is scores.precision.share is scores.recall.bounds() is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "bounds"),
+    [
+        (Rate(99, 100), (0.9455, 0.9982)),
+        (Rate(100, 100), (0.9630, 1.0)),
+        (Rate(0, 10), (0.0, 0.2775)),
+        (Rate(5, 10), (0.2366, 0.7634)),
+    ],
+)
+def test_bounds_are_those_of_wilson(rate, bounds):
+    assert rate.bounds() == pytest.approx(bounds, abs=1e-4)
 
 
 def test_a_document_that_misses_its_pairs_as_a_whole_is_counted():

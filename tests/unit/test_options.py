@@ -63,6 +63,8 @@ def test_options_override_the_settings_file_and_what_is_not_given_does_not(tmp_p
         (["config", "check", "--config", "{file}"], "is not TOML"),
         (["scan", "{file}", "--config", "{file}"], "is not TOML"),
         (["evaluate", "{file}", "--truth", "{file}"], ":1: not a pair"),
+        (["tune", "{file}", "--report", "{file}"], "the command reads or writes this file"),
+        (["tune", "{file}", "--report", "-"], "--report -: standard output has the tables; name a file"),
     ],
 )
 def test_whether_a_file_can_be_read_is_found_out_by_its_reader(command, said, tmp_path, monkeypatch, capsys):

@@ -1,12 +1,16 @@
 """``evaluate`` and ``neighbours`` as a user types them, in this process: no servers."""
 
 import gzip
+import html
 import json
 import os
+import re
+import sys
 
 import pytest
 
 from streamdedup.cli import main as cli
+from streamdedup.cli.rendering.tuning_tables import share_text
 from streamdedup.errors import EXIT_FAILED, EXIT_USAGE
 
 #: Pairs of similarity 1 (a, b) and 0.7 (a, c and b, c); d is alone, f shares a run of words with a.
@@ -136,6 +140,42 @@ def test_an_output_that_cannot_be_written_is_told_before_the_corpus_is_read(run,
 def test_a_command_that_fails_leaves_no_new_file(run, tmp_path, command):
     assert run(command, tmp_path / "absent.jsonl", "-o", tmp_path / "new")[0] == EXIT_FAILED
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_is_one_page_that_loads_nothing_and_shows_the_numbers_and_texts(run, tmp_path):
+    """Texts of arbitrary senders are text."""
+    hostile = '<script>document.title="taken"</script>&amp;'
+    texts = [(f"{name}<b>", f"{text} {hostile}") for name, text in TEXTS.items()]
+    corpus, report = written(tmp_path / "texts.jsonl", texts), tmp_path / "report.html"
+    code, out, _ = run("tune", corpus, "--unit", "word", "--size", "3", "-t", "0.5", "--json", "--report", report)
+    assert code == 0
+    best, page = json.loads(out)["recommendation"], report.read_text(encoding="utf-8")
+    assert "default-src 'none'" in page
+    assert [text for text in ("<script", "http:", "https:") if text in page] == []
+    assert html.escape(hostile, quote=False).split('"')[0] in page
+    assert "a&lt;b&gt;" in page
+    assert page.count("data:image/svg+xml;base64,") == 3
+    shown = {name: html.unescape(text) for name, text in re.findall(r'data-figure="(\w+)">([^<]*)<', page)}
+    assert shown["probability_at_recall_from"] == f"{best['probability_at_recall_from']:.4f}"
+    assert shown["measured_recall"] == share_text(best["measured_recall"], best["pairs"])
+    assert f"{best['bands']} x {best['rows']}" in page
+
+
+def test_a_report_without_its_libraries_names_the_extra(run, corpus, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "streamdedup.cli.rendering.tuning_report", raising=False)
+    code, _, err = run("tune", corpus, "--report", tmp_path / "report.html")
+    assert (code, err) == (EXIT_USAGE, "streamdedup: --report needs matplotlib: pip install 'streamdedup[report]'\n")
+
+
+def test_a_report_is_not_written_over_the_file_of_apply(run, corpus, tmp_path):
+    config, link = tmp_path / "news.toml", tmp_path / "link.html"
+    config.write_text(content := "kafka.group_id = 'a'\n", encoding="utf-8")
+    link.symlink_to(config)
+    for report in (config, link):
+        code, _, err = run("tune", corpus, "--time", "1", "--apply", config, "--report", report)
+        assert (code, config.read_text(encoding="utf-8")) == (EXIT_USAGE, content)
+        assert "--apply writes this file; name another one" in err
 
 
 def test_pairs_below_the_default_are_found_with_the_recall_that_an_option_asks_for(run, results, tmp_path):

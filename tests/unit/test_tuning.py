@@ -28,8 +28,9 @@ from streamdedup.tuning.comparison import TuningPlan, compare_in_budget, compare
 from streamdedup.tuning.distinct import distinct_sets, estimate_growth
 from streamdedup.tuning.memory import bytes_per_document
 from streamdedup.tuning.passages import frequent_passages
+from streamdedup.tuning.recall import measured_recall
 from streamdedup.tuning.results import results_of
-from streamdedup.tuning.rows import Workload, measured_recall, table_rows
+from streamdedup.tuning.rows import Workload, table_rows
 from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, Sample, draw_sample, used_text_rows
 from streamdedup.tuning.study import Study
 
@@ -141,6 +142,12 @@ class TestStudy:
         assert study.alerted_count(0.7) == true
         assert recall.measured == pytest.approx(found / true)
         assert 0 < recall.edited.total < true
+
+    def test_the_histogram_holds_every_pair(self, study):
+        sets = [set(study.sets.shingles_of(at).tolist()) for at in range(300)]
+        pairs = [len(a & b) / len(a | b) for a, b in itertools.combinations(sets, 2)]
+        assert study.histogram.sum() == sum(one >= 0.5 for one in pairs)
+        assert study.histogram[-1] == sum(one >= 0.95 for one in pairs)
 
     def test_long_texts_are_looked_at_in_part_and_in_stretches(self, monkeypatch):
         monkeypatch.setitem(MOST_CHARACTERS, "word", 20_000)
@@ -303,6 +310,7 @@ class TestSamplePairs:
         monkeypatch.setattr("streamdedup.tuning.study.MOST_PAIRS", 300)
         found = Study(WORDS, [f"{words(60, 1)} end{at}" for at in range(60)], FAMILY, floor=0.8)
         assert len(found.pairs.left) <= 300
+        assert found.histogram.sum() == 60 * 59 / 2
         assert found.counts[:, 0].sum() == pytest.approx(60 * 59 / 2, rel=0.25)
 
 
@@ -542,6 +550,11 @@ class TestSources:
 
 
 class TestFewDocuments:
+    def test_the_bins_of_similarity_reach_from_the_lowest_threshold_to_equal_texts(self):
+        bins = tuned([*(words(20, at) for at in range(20)), words(20, 0)])["similarities"]
+        assert (bins[0]["from"], bins[0]["to"]) == (0.5, 0.55)  # the lowest threshold is 0.5
+        assert bins[-1] == {"from": 0.95, "to": 1.0, "pairs": 1}
+
     def test_nothing_is_recommended_below_a_thousand_documents(self):
         for count in (999, 1_000):
             results = tuned([words(5, at) for at in range(count)])

@@ -1,4 +1,4 @@
-"""The results of ``streamdedup tune`` (``tuning.results``, which explains their keys) as tables and sentences."""
+"""The results of ``streamdedup tune`` (keys: ``tuning.results``) as tables and sentences, also of its report."""
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -132,6 +132,16 @@ def kinds_table(results: dict[str, Any]) -> TextTable | None:
         return None
     title = f"Kinds of shingles, all with the same {kinds[0]['documents']:,} documents, from {best['threshold']:g}"
     return settings_table(results, kinds)._replace(title=title, caption="")
+
+
+def thresholds_table(results: dict[str, Any]) -> TextTable:
+    rows = [
+        [f"{step['threshold']:g}", f"{step['pairs']:,}", f"{step['added']:,}", share_text(step["found"])]
+        for step in results["thresholds"]
+    ]
+    title = "Pairs that a threshold adds, with the recommended shingles and bands"
+    caption = "Found: share of these pairs, of different texts, that the recommended bands find."
+    return TextTable(title, ["threshold", "pairs", "more", "found"], rows, caption)
 
 
 def recalls_table(results: dict[str, Any]) -> TextTable:
