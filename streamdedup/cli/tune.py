@@ -67,8 +67,8 @@ def tune(
 ) -> None:
     """Try settings on a sample: pairs found and missed, cost, and a recommendation.
 
-    All settings that do not vary are those of the profile. --time limits the characters compared, and no clock is read:
-    the same sample gives the same result on any machine.
+    All settings that do not vary are those of the profile. --time limits the characters compared: the same sample
+    gives the same result on any machine, except for documents/s.
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --report tuning.html
     """

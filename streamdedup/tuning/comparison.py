@@ -137,6 +137,7 @@ def compare_settings(
         sample_share=sample.sampled_share,
         permutations=profile.permutations,
         most_permutations=plan.most_permutations,
+        max_candidates=profile.max_candidates,
         recall_from=profile.configured_recall_from(),
     )
     kinds = plan.kinds if earlier is None else (earlier.recommendation.row.options,)

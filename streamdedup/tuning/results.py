@@ -6,6 +6,7 @@ A row of the table (``rows.TuningRow``) is a banding for a shingle kind, a thres
 has the similar pairs of the sample, each of which represents several document pairs. An unknown value is None.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import numpy as np
 from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.markup import has_html, html_warning
 from streamdedup.tuning.advice import SERVERS, warnings
-from streamdedup.tuning.comparison import ComparedSettings, Progress, TuningPlan
+from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress, TuningPlan
 from streamdedup.tuning.distinct import ALL_PAIRS
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
 from streamdedup.tuning.meter import MeasuredProposal
@@ -24,6 +25,8 @@ from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.shown_pairs import across_share, shown_pairs
 from streamdedup.tuning.study import BINS, Study
 
+#: Mean load of a daemon, as a share of its speed; the rest is for busy hours and backlogs.
+_LOAD: Final = 0.5
 #: Fewest compared documents for which something is recommended.
 LEAST_COMPARED: Final = 1_000
 #: Pairs nearest to the threshold that the report lists.
@@ -114,7 +117,7 @@ def _advised(plan: TuningPlan, proposals: Proposals) -> dict[str, Any]:
 def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[str, Any]:
     """Return the pair counts and examples of a proposal, and those values of its row that it may change."""
     row_values = _row_values(compared, proposal.row)
-    row_keys = ("bands", "rows", "bytes_per_document", "candidates_that_stay", "candidates_forecast")
+    row_keys = ("bands", "rows", "bytes_per_document", "candidates_that_stay", "candidates_forecast", "documents_per_s")
     return {
         "name": proposal.name,
         "pairs": proposal.pairs,
@@ -160,14 +163,18 @@ def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         "false_candidates_forecast": candidates.expected_false(index_size),
         "bytes_per_document": document_bytes,
         "memory_bytes": document_bytes * index_size,
+        "documents_per_s": row.documents_per_s,
+        "prepare_us": row.prepare_us,
     }
 
 
 def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
     plan, (row, reason) = compared.plan, compared.recommendation
+    documents_per_s = plan.documents_per_day / DAY_S
     return {
         **_row_values(compared, row),
         "reason": reason,
+        "daemons": max(1, math.ceil(documents_per_s / (_LOAD * row.documents_per_s))),
         "bucket_layout": plan.bucket_layout,
         "memory_bytes_by_layout": {
             layout: bytes_per_document(row, compared.workload, layout, plan.profile) * plan.documents_kept

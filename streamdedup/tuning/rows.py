@@ -33,6 +33,11 @@ from streamdedup.tuning.study import Study
 
 #: Fewest documents that show false candidates. With fewer, a banding costs at least as much as on Reuters-21578.
 LEAST_PRICED: Final = 2_000
+#: Microseconds of look-up and insert for a band and for a candidate, Python and Redis together, and of Kafka for a
+#: document in the daemon. Measured for docs/measurements.md and ``lsh`` on one machine, not on the user's.
+BAND_US: Final = 5.3
+CANDIDATE_US: Final = 7.0
+KAFKA_US: Final = 44.0
 #: Price of a signature value in bands: 0.02 microseconds for a document of 130 shingles (``minhash``), with a reserve
 #: for longer documents.
 PERMUTATION_WEIGHT: Final = 0.01
@@ -62,6 +67,7 @@ class Workload:
     sample_share: float
     permutations: int
     most_permutations: int
+    max_candidates: int | None
     recall_from: float
 
 
@@ -95,6 +101,8 @@ class TuningRow(NamedTuple):
         recall_from: Similarity for which the banding is chosen.
         recall: Recall of the bands on the sample's pairs from ``recall_from`` on.
         permutations: Signature values: the profile's, or more if the banding needs more.
+        prepare_us: Microseconds of one core for a document's shingles and signature, measured on this machine.
+        index_us: Microseconds for a document's buckets and comparisons, from constants.
     """
 
     study: Study
@@ -105,10 +113,16 @@ class TuningRow(NamedTuple):
     recall: Recall
     permutations: int
     candidates: Candidates
+    prepare_us: float
+    index_us: float
 
     @property
     def options(self) -> ShingleOptions:
         return self.study.options
+
+    @property
+    def documents_per_s(self) -> float:
+        return 1e6 / (self.prepare_us + self.index_us + KAFKA_US)
 
 
 class _BandingCost(NamedTuple):
@@ -197,6 +211,10 @@ class _Search:
             return is_small and values > workload.permutations, item.cost, values
 
         _, banding, candidates = min(self._bandings, key=rank)
+        # ``sign_s`` is the time for ``most_permutations`` signature values.
+        signing_s = study.sign_s * banding.permutations / workload.most_permutations
+        most_compared = math.inf if workload.max_candidates is None else workload.max_candidates
+        compared = min(candidates.expected(workload.index_size), most_compared)
         return TuningRow(
             study=study,
             threshold=self._threshold,
@@ -206,6 +224,8 @@ class _Search:
             recall=measured_recall(study, banding, self._recall_from),
             permutations=max(workload.permutations, banding.permutations),
             candidates=candidates,
+            prepare_us=(study.shingle_s + signing_s) / max(study.documents_count, 1) * 1e6,
+            index_us=banding.bands * BAND_US + compared * CANDIDATE_US,
         )
 
 

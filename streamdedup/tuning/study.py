@@ -7,6 +7,7 @@ Texts with equal shingles share a distinct set, and pairs are pairs of distinct 
 similar to B, the only pair is A and B; it represents 3 document pairs, and the copies of A are 3 more.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Final
@@ -51,7 +52,9 @@ class Study:
         counts: float64 (n_pairs, 2); document pairs that each kept pair represents: all, and those with one document in
             each half of the sample (a pair count, ``distinct``).
         histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
+        shingle_s: Seconds to shingle the texts.
         signatures: uint32 (n_sets, permutations); signatures of the distinct sets.
+        sign_s: Seconds that the daemon would take to sign all documents with all values of ``family``.
     """
 
     def __init__(  # noqa: PLR0913  ``texts``, ``scopes`` and ``text_rows`` are one sample
@@ -74,16 +77,21 @@ class Study:
         self.min_words = min_words
         self.text_rows = np.arange(len(texts)) if text_rows is None else text_rows
         if same_shingles is None:
-            rows = self.text_rows.tolist()
+            started, rows = time.perf_counter(), self.text_rows.tolist()
             used_scopes = [scopes[row] for row in rows] if scopes else ()
             self.sets = shingle_sets(Shingler(options), [texts[row] for row in rows], used_scopes)
+            self.shingle_s = time.perf_counter() - started
         else:
-            self.sets = same_shingles.sets
+            self.sets, self.shingle_s = same_shingles.sets, same_shingles.shingle_s
         self.distinct = distinct_sets(self.sets, min_words)
+        distinct_count = len(self.distinct.first_documents)
         self.pairs, self.counts, self.histogram = _sample_pairs(self.distinct, floor, progress)
         # The join reported the distinct sets; copies and skipped documents need no join.
-        progress(self.documents_count - len(self.distinct.first_documents))
+        progress(self.documents_count - distinct_count)
+        started = time.perf_counter()
         self.signatures = self._signed(family)
+        # Equal sets are signed once here; the daemon signs each document.
+        self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(distinct_count, 1)
         no_pair = np.zeros(len(self.pairs.left), np.bool_)
         self._by_rule = no_pair if rule is None else self.distinct.contained_by_similarity(self.pairs, rule)
         self._first_shared = cache(self._compute_first_shared)

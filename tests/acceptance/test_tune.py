@@ -42,6 +42,7 @@ def test_the_numbers_are_consistent(tuned):
     assert len(set(tuned["sample"]["looked_at"].values())) == 1
     assert best["measured_recall"] > 0.9
     assert best["memory_bytes"] == pytest.approx(best["bytes_per_document"] * 178_560)
+    assert best["daemons"] == 1
     assert {(row["unit"], row["size"]) for row in tuned["rows"]} == {
         ("word", 3), ("word", 5), ("char", 5), ("char", 9),
     }  # fmt: skip

@@ -59,7 +59,7 @@ def made_texts(count: int, words: int = 40) -> list[str]:
 def workload(**changes: object) -> Workload:
     given = {
         "index_size": 1_000.0, "collection_size": 1_000, "sample_share": 1.0, "permutations": 128,
-        "most_permutations": 128, "recall_from": 0.5,
+        "most_permutations": 128, "max_candidates": 500, "recall_from": 0.5,
     }  # fmt: skip
     return Workload(**{**given, **changes})
 
@@ -468,7 +468,23 @@ class TestProposals:
 
 
 class TestTime:
-    """``--time`` chooses the documents."""
+    """``--time`` chooses the documents, and no clock does."""
+
+    def test_a_slow_machine_proposes_the_same_as_a_fast_one(self, monkeypatch):
+        def results(step_s: float) -> dict:
+            monkeypatch.setattr("time.perf_counter", itertools.count(0.0, step_s).__next__)
+            texts = [*made_texts(300), *TestSteps.edited()]
+            sources = ["one", "two"] * (len(texts) // 2)
+            return tuned(texts, ShingleOptions("char", 5), time_s=1.0, sources=sources)
+
+        fast, slow = results(1e-6), results(60.0)
+        assert "threshold = 0.5, recall_from = 0.6" in {trial["name"] for trial in fast["proposals"]}
+        assert fast["recommendation"]["documents_per_s"] > slow["recommendation"]["documents_per_s"]
+        for found in (fast, slow):
+            for row in (*found["rows"], *found["kinds"], *found["recalls"], *found["proposals"]):
+                row["documents_per_s"] = row["prepare_us"] = 0
+            found["recommendation"] |= {"documents_per_s": 0, "prepare_us": 0, "daemons": 0}
+        assert fast == slow
 
     def test_kinds_of_shingles_are_compared_on_the_same_documents_and_the_best_on_more(self):
         results = tuned(made_texts(300), ShingleOptions("char", 5), time_s=0.25)
@@ -489,7 +505,7 @@ class TestTime:
         _, kinds, settings, recalls = re.split("Kinds of shingles,|Settings by kind|Minimum recall R", shown)
         plain = [" ".join(re.sub("\x1b.*?m", "", text).split()) for text in (kinds, settings, recalls)]
         names = [re.findall("Not shown at this width: ([^.]*)", text) for text in plain]
-        assert names == [*[["+ /million, memory, R"]] * 2, []]
+        assert names == [*[["+ /million, memory, docs/s, R"]] * 2, ["docs/s"]]
 
     @pytest.mark.parametrize("kinds", [(), (ShingleOptions("char", 5),)])
     @pytest.mark.parametrize(("time_s", "is_cut"), [(0.05, True), (50.0, False)])

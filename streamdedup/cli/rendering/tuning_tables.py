@@ -109,6 +109,7 @@ def settings_table(results: dict[str, Any], rows: Sequence[dict[str, Any]]) -> T
         "+ /million": lambda row: count_text(row["candidates_that_grow_per_million"]),
         "B/doc.": lambda row: count_text(row["bytes_per_document"]),
         "memory": lambda row: forecast_size(row["memory_bytes"]),
+        "docs/s": lambda row: count_text(row["documents_per_s"]),
     }
     recommendation = results["recommendation"]
     keys = ("unit", "size", "threshold", "min_recall")
@@ -117,11 +118,11 @@ def settings_table(results: dict[str, Any], rows: Sequence[dict[str, Any]]) -> T
         f"P(s): chance to find a pair exactly at s, which is recall_from ({recommendation['recall_from']:g}), or t "
         "where it is higher; measured: share of the sample's pairs from s on. Pairs: all that are alerted. "
         "Candidates: in an index as large as the collection, and more by chance for each million documents. "
-        "Memory on Redis 7, as forecast."
+        "Memory on Redis 7, documents/s of one daemon, both as forecast."
     )
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
-    omittable = ("+ /million", "memory", "R")
+    omittable = ("+ /million", "memory", "docs/s", "R")
     return TextTable(title, list(columns), cells, caption, is_best.index(True), omittable)
 
 
@@ -154,14 +155,16 @@ def recalls_table(results: dict[str, Any]) -> TextTable:
             share_text(row["probability_at_recall_from"]),
             share_text(row["measured_recall"], row["pairs"]),
             count_text(row["bytes_per_document"]),
+            count_text(row["documents_per_s"]),
         ]
         for row in results["recalls"]
     ]
     return TextTable(
         f"Minimum recall R, with {best['unit']} {best['size']} from {best['threshold']:g}",
-        ["R", "bands", "P(s)", "measured", "B/doc."],
+        ["R", "bands", "P(s)", "measured", "B/doc.", "docs/s"],
         rows,
         best=[row["min_recall"] for row in results["recalls"]].index(best["min_recall"]),
+        omittable=("docs/s",),
     )
 
 
@@ -265,6 +268,7 @@ def _recommendation_lines(results: dict[str, Any]) -> Iterator[Text]:
             f"{count_text(row['candidates_forecast'])} a document with {demand['documents_kept']:,.0f} documents, "
             f"{count_text(row['false_candidates_forecast'])} of them below the threshold"
         ),
+        "speed": f"{count_text(row['documents_per_s'])} documents/s a daemon here; daemons: {row['daemons']}",
     }
     bands = f"{counted(row['bands'], 'band')} of {counted(row['rows'], 'row')}"
     heading = "Recommended" if results["proposed"] else "Not recommended, the cheapest"
