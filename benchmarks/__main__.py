@@ -32,7 +32,7 @@ GROUPS = {
         "gap",
         "against",
     ),
-    "quality": ("quality",),
+    "quality": ("quality", "adviser"),
     "experiments": ("worked", "reuters", "reviews"),
     "robustness": ("robustness",),
 }

@@ -4,8 +4,10 @@ Each profile is measured like the recommended row: by an exact join of the same 
 cheapest bands (``rows``). A study keeps at most ``MOST_PAIRS`` pairs, each with the number of document pairs that it
 represents, so counts of pairs are estimates. Pairs have the rows of the used texts.
 
-A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop shingles, which are
-learnt from the whole sample.
+- A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop shingles, which are
+  learnt from the whole sample.
+- A pair is of a *family* if its two texts belong to a group of at least ``shown_pairs.LEAST_FAMILY`` texts of one
+  source (or all without a source) that pairs link: texts of one template.
 """
 
 from collections.abc import Callable
@@ -23,7 +25,7 @@ from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_learning import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.comparison import ComparedSettings
 from streamdedup.tuning.rows import TuningRow, table_rows
-from streamdedup.tuning.shown_pairs import SHOWN_COUNT, across_share
+from streamdedup.tuning.shown_pairs import SHOWN_COUNT, across_share, in_families
 from streamdedup.tuning.study import Study
 
 #: Keys of the profile, which are also shingle options, that proposals change.
@@ -47,6 +49,7 @@ class MeasuredProposal(NamedTuple):
         lost_count: Pairs that only the recommendation alerts.
         boilerplate: Alerted pairs that are boilerplate; None if none is found and some sources have too few documents
             to tell.
+        families: Alerted pairs of families.
         gained_pairs: Kept gained pairs of different texts.
         across: Share of pairs of two sources among the ``gained_pairs`` with two known sources; None without any.
     """
@@ -59,6 +62,7 @@ class MeasuredProposal(NamedTuple):
     gained_count: int
     lost_count: int
     boilerplate: int | None
+    families: int
     gained_pairs: Pairs
     across: float | None
 
@@ -154,6 +158,7 @@ class ProposalMeter:
         common_count = float(self._recommended_weights.sum()) - lost_count
         alerted, weights = row.study.alerted_text_pairs(row.threshold)
         alerted_count = float(weights.sum())
+        is_of_family = in_families(self._sources, alerted)
         # Texts that only the proposal makes equal are pairs as well.
         edited = Pairs.concatenated([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
         gained_pairs = edited.where(~self._best.study.alerts(edited, self._best.threshold))
@@ -167,6 +172,7 @@ class ProposalMeter:
             gained_count=round(max(alerted_count - common_count, 0.0)),
             lost_count=round(lost_count),
             boilerplate=self._boilerplate.count_in(alerted, weights),
+            families=round(float(weights[is_of_family].sum())),
             gained_pairs=gained_pairs,
             across=across_share(self._sources, gained_pairs),
         )

@@ -1,7 +1,7 @@
 """Proposals of ``streamdedup tune``: settings that change which documents are near-duplicates, alone and together.
 
-``meter`` measures each proposal, and defines pairs of boilerplate. A new proposal: ``_changes``, for an option of
-shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md.
+``meter`` measures each proposal, and defines pairs of boilerplate and of families. A new proposal: ``_changes``, for
+an option of shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md.
 """
 
 import re
@@ -18,6 +18,8 @@ from streamdedup.tuning.study import Study
 
 #: Name of all proposals together.
 ALL: Final = "all together"
+#: Proposed ``containment_threshold``.
+_CONTAINMENT: Final = 0.8
 #: ``recall_from`` is not lowered below this, the value of the preset ``news``: at 0.5 twice the bands are needed.
 _LEAST_RECALL_FROM: Final = 0.6
 #: A proposal is shown if it changes at least this share of the pairs.
@@ -42,10 +44,12 @@ class Proposals(NamedTuple):
     Attributes:
         measured: First the recommendation, then the helpful proposals, then, if several help and some bands reach the
             minimum recall with all of them, all together. ``tune`` advises the last.
+        rejected: Proposals that would help if gained pairs of families did not count as unwanted.
         warnings: Reasons for missing proposals.
     """
 
     measured: list[MeasuredProposal]
+    rejected: list[MeasuredProposal]
     warnings: list[str]
 
     def section(self, name: str, stops_path: Path) -> str:
@@ -84,19 +88,20 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
         ]
     reached = [(proposal, changes[proposal.name]) for proposal in measured if proposal is not None]
     stops_help = any(change.learns_stops and _is_helpful(proposal, change, recommended) for proposal, change in reached)
-    # If stop shingles help, they remove the boilerplate that another proposal gains.
-    helpful = [
-        proposal
-        for proposal, change in reached
-        if _is_helpful(proposal, change, recommended, gains_boilerplate=not stops_help)
-    ]
+    helpful, rejected = [], []
+    for proposal, change in reached:
+        # If stop shingles help, they remove the boilerplate that another proposal gains.
+        if _is_helpful(proposal, change, recommended, ignored="boilerplate" if stops_help else ""):
+            helpful.append(proposal)
+        elif _is_helpful(proposal, change, recommended, ignored="families"):
+            rejected.append(proposal)
     if len(helpful) < 2:  # nothing to put together
-        return Proposals([recommended, *helpful], meter.warnings)
+        return Proposals([recommended, *helpful], rejected, meter.warnings)
     update = {key: value for proposal in helpful for key, value in changes[proposal.name].keys.items()}
     with progress(ALL, document_count) as step:
         together = meter.measure(ALL, base.model_copy(update=update), step, learns_stops=stops_help)
     failures = [] if together else ["all proposals together reach the minimum recall with no bands"]
-    return Proposals([recommended, *helpful, *([together] if together else [])], meter.warnings + failures)
+    return Proposals([recommended, *helpful, *([together] if together else [])], rejected, meter.warnings + failures)
 
 
 def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tuple[str, _Change]]:
@@ -107,6 +112,8 @@ def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tupl
         recall_from = max(threshold, min(base.recall_from, _LEAST_RECALL_FROM))
         name = f"threshold = {threshold:g}, recall_from = {recall_from:g}"
         yield name, _Change({"threshold": threshold, "recall_from": recall_from})
+    if base.containment_threshold is None:
+        yield f"containment_threshold = {_CONTAINMENT:g}", _Change({"containment_threshold": _CONTAINMENT})
     for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN), ("fold_look_alikes", _MIXED)):
         # The check for ASCII is faster than the search, and leaves out most texts.
         count = sum(not text.isascii() and pattern.search(text) is not None for text in meter.texts)
@@ -125,12 +132,10 @@ def _are_enough(count: int, texts: Sequence[str]) -> bool:
     return count > 0 and count >= _LEAST_SHARE * len(texts)
 
 
-def _is_helpful(
-    proposal: MeasuredProposal, change: _Change, recommended: MeasuredProposal, *, gains_boilerplate: bool = True
-) -> bool:
+def _is_helpful(proposal: MeasuredProposal, change: _Change, recommended: MeasuredProposal, ignored: str = "") -> bool:
     """Tell whether the benefit is above 0 and at least ``_LEAST_CHANGE`` of the pairs of the recommendation.
 
-    ``gains_boilerplate``: whether gained pairs of boilerplate count as unwanted.
+    ``ignored``: kind of gained pairs that does not count as unwanted, ``boilerplate`` or ``families``.
     """
     # Boilerplate that cannot be judged, None, counts as no pairs.
     boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
@@ -139,6 +144,7 @@ def _is_helpful(
     elif change.learns_stops:  # of the lost pairs at least half must be boilerplate
         benefit = -boilerplate if 2 * -boilerplate >= proposal.lost_count else 0
     else:  # 0 or less if half of the gain is unwanted
-        unwanted = max(0, boilerplate) if gains_boilerplate else 0
+        gained = {"boilerplate": boilerplate, "families": proposal.families - recommended.families}
+        unwanted = max(0, *(count for kind, count in gained.items() if kind != ignored))
         benefit = proposal.gained_count - proposal.lost_count - 2 * unwanted
     return benefit > 0 and benefit >= _LEAST_CHANGE * recommended.pairs

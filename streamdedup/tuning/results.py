@@ -95,10 +95,16 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
     ``proposals`` begins with the recommendation, and is empty if there is no other. ``proposed`` is None with too few
     documents.
     """
-    measured = proposals.measured
-    is_enough = measured[0].row.study.indexed_count >= LEAST_COMPARED
+    recommendation, *advised = proposals.measured
+    is_enough = recommendation.row.study.indexed_count >= LEAST_COMPARED
+    shown = [(recommendation, True)]
+    shown += [(proposal, False) for proposal in proposals.rejected]
+    shown += [(proposal, True) for proposal in advised]
     return {
-        "proposals": [_proposal(compared, proposal) for proposal in (measured if len(measured) > 1 else [])],
+        "proposals": [
+            {**_proposal(compared, proposal), "is_advised": is_advised}
+            for proposal, is_advised in (shown if len(shown) > 1 else [])
+        ],
         "proposed": _advised(compared.plan, proposals) if is_enough else None,
     }
 
@@ -124,6 +130,7 @@ def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[st
         "gained": proposal.gained_count,
         "lost": proposal.lost_count,
         "boilerplate": proposal.boilerplate,
+        "families": proposal.families,
         "across": proposal.across,
         **{key: row_values[key] for key in row_keys},
         "examples": _examples(compared, proposal.row.study, proposal.gained_pairs),

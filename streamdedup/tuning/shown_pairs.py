@@ -1,4 +1,4 @@
-"""Pairs of a sample as ``tune`` shows them: sources, and the words that two texts share.
+"""Pairs of a sample as ``tune`` shows them: sources, families of one template, and the words that two texts share.
 
 They are pairs that a lower threshold adds or a changed setting gains.
 """
@@ -10,6 +10,7 @@ from difflib import SequenceMatcher
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -17,6 +18,8 @@ from streamdedup.tuning.sample import Sample
 
 #: Most pairs that ``shown_pairs`` returns.
 SHOWN_COUNT: Final = 10
+#: Least size of a family (``in_families``). A smaller group may be versions of one text, not copies of a template.
+LEAST_FAMILY: Final = 10
 _SEARCHED_WORDS: Final = 2_000  # words of a text that are searched for a common passage
 _PASSAGE_CHARS: Final = 120  # characters of the passage that are shown
 
@@ -26,6 +29,31 @@ def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
     ends = [(sources[left], sources[right]) for left, right in _ends(pairs)]
     are_across = [left != right for left, right in ends if left and right]
     return sum(are_across) / len(are_across) if are_across else None
+
+
+def in_families(sources: Sequence[str | None], pairs: Pairs) -> NDArray[np.bool_]:
+    """Return whether each pair is of a family, bool (n,).
+
+    A family is at least ``LEAST_FAMILY`` documents that pairs link directly or through other documents. All are of one
+    source, or none has a source. Copies of one text are no family: pass one document of each distinct text.
+    """
+    ends = _ends(pairs)
+    within = [(left, right) for left, right in ends if sources[left] == sources[right]]  # two unknown ones are equal
+    parents: dict[int, int] = {}  # a union-find structure: linked documents have one root
+
+    def root(document: int) -> int:
+        parents.setdefault(document, document)
+        while parents[document] != document:
+            parents[document] = parents[parents[document]]  # halves the path for later calls
+            document = parents[document]
+        return document
+
+    for left, right in within:
+        parents[root(left)] = root(right)
+    sizes = Counter(map(root, parents))  # all keys exist, so ``root`` adds none during the iteration
+    return np.array(
+        [sources[left] == sources[right] and sizes[root(left)] >= LEAST_FAMILY for left, right in ends], np.bool_
+    )
 
 
 def shown_pairs(sample: Sample, options: ShingleOptions, pairs: Pairs) -> list[dict[str, Any]]:

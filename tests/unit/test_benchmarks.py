@@ -46,7 +46,7 @@ class TestRuns:
     @pytest.mark.parametrize(
         ("asked", "names"),
         [
-            (["--group", "quality"], ["quality"]),
+            (["--group", "quality"], ["quality", "adviser"]),
             (["worked", "against"], ["worked"]),
             (["--against", "other"], ["against"]),
             (["worked", "--against", "other"], ["worked", "against"]),

@@ -402,6 +402,15 @@ class TestProposals:
         linked = proposed([plain, plain.replace("here", "here https://example.org/a/b"), *self.OTHERS])
         assert linked["keep_urls = false"]["gained"] == 1
 
+    def test_containment_gains_the_pairs_of_its_rule(self):
+        base = TestContainment()
+        similar, by_rule = base.expected(0.8)
+        trials = proposed(base.texts())
+        trial = trials["containment_threshold = 0.8"]
+        assert trials["as recommended"]["pairs"] == len(similar)
+        assert (trial["pairs"], trial["gained"], trial["lost"]) == (len(similar | by_rule), len(by_rule), 0)
+        assert trial["bytes_per_document"] > trials["as recommended"]["bytes_per_document"]
+
     def test_the_printed_section_has_all_proposals_as_the_applied_one(self, monkeypatch):
         texts = [*["ok thanks"] * 5, *self.OTHERS, f"{self.OTHERS[0]} end"]
         monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", len(texts))
@@ -465,6 +474,12 @@ class TestProposals:
 
     def test_nothing_is_proposed_that_changes_no_pair(self):
         assert proposed(self.OTHERS) == {}
+
+    def test_gained_pairs_of_boilerplate_are_no_reason_for_containment(self):
+        notice = words(60, 7)
+        texts = [*(f"{words(40, at)} {notice}" for at in range(100, 112)), *self.OTHERS]
+        texts += [words(40, 5_000 + at) for at in range(150)]
+        assert "containment_threshold = 0.8" not in proposed([*texts, notice])
 
 
 class TestTime:
@@ -563,6 +578,30 @@ class TestSources:
     def test_too_few_added_pairs_lower_no_threshold(self):
         names = proposed(TestSteps.edited()[:20], sources=["a", "b"] * 10)
         assert not any(name.startswith("threshold") for name in names)
+
+    @pytest.mark.parametrize(("count", "is_family"), [(9, False), (12, True)])
+    def test_gained_families_of_a_template_are_named_and_left_out(self, count, is_family, monkeypatch):
+        monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", 100)
+        template = words(44, 7)
+        texts = [f"{template} {words(8, 100 + at)}" for at in range(count)]
+        texts += [*TestProposals.OTHERS, *(words(40, 5_000 + at) for at in range(250)), *["ok thanks"] * 5]
+        results = tuned(texts, sources=["shop"] * len(texts))
+        (trial,) = [one for one in results["proposals"] if one["name"] == "containment_threshold = 0.8"]
+        pairs = count * (count - 1) // 2
+        assert (trial["gained"], trial["families"], trial["across"]) == (pairs, pairs if is_family else 0, 0.0)
+        assert trial["is_advised"] != is_family
+        assert ("containment_threshold = 0.8" in results["proposed"]["toml"]) != is_family
+        assert ("not: containment_threshold = 0.8" in tables_text(results, io.StringIO())) == is_family
+
+    def test_pairs_of_a_family_are_those_within_one_source(self):
+        texts = [f"{words(44, 7)} {words(8, 100 + at)}" for at in range(12)]
+        texts += [words(40, 5_000 + at) for at in range(250)]
+        own = [f"s{at}" for at in range(12)]
+        trial = proposed(texts, sources=[*own, *["x"] * 250])["containment_threshold = 0.8"]
+        assert (trial["families"], trial["across"]) == (0, 1.0)
+        trials = tuned(texts, sources=[*["shop"] * 11, "other", *["shop"] * 250])["proposals"]
+        (trial,) = [one for one in trials if one["name"] == "containment_threshold = 0.8"]
+        assert (trial["gained"], trial["families"]) == (66, 55)
 
 
 class TestFewDocuments:

@@ -16,6 +16,7 @@ from streamdedup.cli.rendering.terminal import print_line
 from streamdedup.counts import counted
 from streamdedup.settings.kinds import format_duration
 from streamdedup.text.stop_learning import LEAST_SOURCE_DOCUMENTS
+from streamdedup.tuning.shown_pairs import LEAST_FAMILY
 
 #: Width of the tables, in characters, without a terminal.
 _WIDTH: Final = 128
@@ -170,16 +171,17 @@ def recalls_table(results: dict[str, Any]) -> TextTable:
 
 def proposals_table(results: dict[str, Any]) -> TextTable:
     """Return the proposals: the recommendation first, all of them together last."""
-    columns = ["settings", "pairs", "more", "across sources", "fewer", "boiler.", "candid.", "B/doc."]
+    columns = ["settings", "pairs", "more", "across sources", "fewer", "boiler.", "families", "candid.", "B/doc."]
     trials = results["proposals"]
     rows = [
         [
-            trial["name"],
+            trial["name"] if trial["is_advised"] else f"not: {trial['name']}",
             f"{trial['pairs']:,}",
             f"{trial['gained']:,}",
             across_text(trial["across"]),
             f"{trial['lost']:,}",
             "not judged" if trial["boilerplate"] is None else f"{trial['boilerplate']:,}",
+            f"{trial['families']:,}",
             count_text(trial["candidates_that_stay"]),
             count_text(trial["bytes_per_document"]),
         ]
@@ -188,9 +190,12 @@ def proposals_table(results: dict[str, Any]) -> TextTable:
     caption = (
         "Settings that change which documents are alike. Across sources: share of the gained pairs. Boiler.: pairs of "
         "whose common words more than half are boilerplate; not judged: none is, but of a source fewer than "
-        f"{LEAST_SOURCE_DOCUMENTS} documents. --apply FILE writes them."
+        f"{LEAST_SOURCE_DOCUMENTS} documents. Families: pairs of one template, {LEAST_FAMILY} or more texts of one "
+        "source that pairs link; settings that gain mostly such are marked with not, and left out. --apply FILE writes "
+        "the others."
     )
-    return TextTable("Proposed", columns, rows, caption, best=len(rows) - 1)
+    best = max((row for row, trial in enumerate(trials) if trial["is_advised"]), default=None)
+    return TextTable("Proposed", columns, rows, caption, best=best)
 
 
 def _print_table(console: Console, table: TextTable) -> None:
