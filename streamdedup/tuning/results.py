@@ -20,7 +20,7 @@ from streamdedup.tuning.distinct import ALL_PAIRS
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
 from streamdedup.tuning.meter import MeasuredProposal
 from streamdedup.tuning.proposals import Proposals, study_proposals
-from streamdedup.tuning.recall import found_by_similarity
+from streamdedup.tuning.recall import found_by_similarity, share_without_alert
 from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.shown_pairs import across_share, shown_pairs
 from streamdedup.tuning.study import BINS, Study
@@ -55,12 +55,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         },
         "rows": [_row_values(compared, row) for row in compared.rows],
         "kinds": [{**_row_values(compared, row), "documents": row.study.documents_count} for row in compared.kind_rows],
-        # The rows of the recommended kind and threshold.
-        "recalls": [
-            _row_values(compared, row)
-            for row in compared.rows
-            if (row.options, row.threshold) == (best.options, best.threshold)
-        ],
+        "recalls": list(_recalls(compared)),
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
         "warnings": [
@@ -188,6 +183,17 @@ def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
             for layout in BAND_LIFETIMES
         },
     }
+
+
+def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the recommended kind and threshold, with the share of documents that miss all their pairs."""
+    best = compared.recommendation.row
+    for row in compared.rows:
+        if (row.options, row.threshold) == (best.options, best.threshold):
+            yield {
+                **_row_values(compared, row),
+                "documents_without_alert": share_without_alert(row.study, row.banding, row.recall_from),
+            }
 
 
 def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:

@@ -28,7 +28,7 @@ from streamdedup.tuning.comparison import TuningPlan, compare_in_budget, compare
 from streamdedup.tuning.distinct import distinct_sets, estimate_growth
 from streamdedup.tuning.memory import bytes_per_document
 from streamdedup.tuning.passages import frequent_passages
-from streamdedup.tuning.recall import measured_recall
+from streamdedup.tuning.recall import measured_recall, share_without_alert
 from streamdedup.tuning.results import results_of
 from streamdedup.tuning.rows import Workload, table_rows
 from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, Sample, draw_sample, used_text_rows
@@ -200,6 +200,12 @@ class TestContainment:
         assert with_rule.alerted_count(0.8) == len(similar | by_rule)
         assert measured_recall(with_rule, few, 0.8) == measured_recall(without, few, 0.8)
         assert measured_recall(with_rule, few, 0.5).measured < 0.8 < measured_recall(with_rule, many, 0.5).measured
+        assert (
+            share_without_alert(with_rule, few, 0.8)
+            == share_without_alert(without, few, 0.8)
+            < 0.01
+            < share_without_alert(with_rule, few, 0.5)
+        )
         copies = with_rule.distinct.copy_pairs()[0]
         found = with_rule.candidate_mask(many) & with_rule.alerted_mask(0.8)
         assert with_rule.alerted_candidates(0.8, many)[0] == with_rule.counts[found, 0].sum() + copies
@@ -254,6 +260,29 @@ class TestRows:
         study = Study(WORDS, [f"the report says that {text}" for text in made_texts(300, words=12)], FAMILY, floor=0.5)
         small, large = (table_rows(study, workload(index_size=n), [0.8], [0.99])[0] for n in (100.0, 10_000_000.0))
         assert large.banding.rows > small.banding.rows
+
+
+class TestDocumentsWithoutAlert:
+    def test_documents_that_find_none_of_their_pairs_are_counted_one_by_one(self, study):
+        banding, alone, paired = Banding(4, 8), 0, 0
+        alerted = study.pairs.where(study.alerted_mask(0.7))
+        for part in range(4):
+            keys = banding.band_keys(study.signatures[:, part * 32 : part * 32 + 32])
+            for number, copies in enumerate(study.distinct.copies.tolist()):
+                ends = zip(alerted.left.tolist(), alerted.right.tolist(), strict=True)
+                partners = [left + right - number for left, right in ends if number in (left, right)]
+                found = any((keys[number] == keys[partner]).any() for partner in partners)
+                paired += copies if partners or copies > 1 else 0
+                alone += copies if partners and copies == 1 and not found else 0
+        assert 0 < alone < paired
+        assert share_without_alert(study, banding, 0.7) == pytest.approx(alone / paired)
+
+    def test_more_bands_leave_fewer_documents_without_an_alert(self):
+        """A cluster around one text: it misses most of its pairs at once, or none."""
+        study = Study(WORDS, made_texts(900), HashFamily(512), floor=0.5)
+        shares = [share_without_alert(study, Banding(bands, 4), 0.7) for bands in (4, 9, 12)]
+        assert shares[0] > shares[1] > shares[2] >= 0
+        assert share_without_alert(Study(WORDS, [words(20, 1)], FAMILY, floor=0.5), Banding(9, 4), 0.8) is None
 
 
 class TestMemory:
@@ -513,7 +542,7 @@ class TestTime:
         assert shown.index("char 5    0.8") < shown.index("Settings by kind") < shown.index("Minimum recall R")
 
     def test_a_narrow_terminal_names_below_each_table_the_columns_that_the_table_lacks(self, monkeypatch):
-        monkeypatch.setenv("COLUMNS", "44")
+        monkeypatch.setenv("COLUMNS", "50")
         terminal = io.StringIO()
         terminal.isatty = lambda: True
         shown = tables_text(tuned(made_texts(300), ShingleOptions("char", 5), time_s=0.25), terminal)

@@ -154,7 +154,7 @@ def recalls_table(results: dict[str, Any]) -> TextTable:
             f"{row['min_recall']:g}",
             f"{row['bands']} x {row['rows']}",
             share_text(row["probability_at_recall_from"]),
-            share_text(row["measured_recall"], row["pairs"]),
+            *(share_text(row[key], row["pairs"]) for key in ("measured_recall", "documents_without_alert")),
             count_text(row["bytes_per_document"]),
             count_text(row["documents_per_s"]),
         ]
@@ -162,8 +162,9 @@ def recalls_table(results: dict[str, Any]) -> TextTable:
     ]
     return TextTable(
         f"Minimum recall R, with {best['unit']} {best['size']} from {best['threshold']:g}",
-        ["R", "bands", "P(s)", "measured", "B/doc.", "docs/s"],
+        ["R", "bands", "P(s)", "measured", "no alert", "B/doc.", "docs/s"],
         rows,
+        "Measured: share of the pairs; no alert: share of the documents with pairs that find none of them.",
         best=[row["min_recall"] for row in results["recalls"]].index(best["min_recall"]),
         omittable=("docs/s",),
     )
