@@ -113,6 +113,7 @@ def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
         "bands": row.banding.bands,
         "rows": row.banding.rows,
         "permutations": row.permutations,
+        **row.limits._asdict(),  # bucket_cap and max_candidates
     }
     if row.options.unit != profile.shingle_unit:
         changes |= {"stop_words": "none", "keep_white_space": True}
@@ -126,30 +127,26 @@ def settings_section(name: str, profile: Profile, row: TuningRow) -> str:
     return "\n".join([f"[profiles.{name}]", *profile_lines(tuned_profile(profile, row), _ALWAYS)])
 
 
-def warnings(row: TuningRow, documents_kept: float, profile: Profile, *, is_cut_by_time: bool = False) -> Iterator[str]:
+def warnings(
+    row: TuningRow, documents_kept: float, exact_limit: int | None, *, is_cut_by_time: bool = False
+) -> Iterator[str]:
     """Yield warnings about the sample and the forecast, for the recommended row and an index of ``documents_kept``.
 
+    ``exact_limit``: distinct shingles up to which a document is stored as a set; None for any number.
     ``is_cut_by_time``: whether there was no time for more documents.
     """
-    yield from _text_warnings(row.study, profile.exact_limit)
+    yield from _text_warnings(row.study, exact_limit)
     if row.recall.edited.total < _LEAST_PAIRS:
         yield (
             f"the sample has {row.recall.edited.total} pairs of different texts from {row.recall_from:g} on: too few "
             "to check the recall by"
         )
-    largest = row.study.largest_bucket(row.banding)
-    if profile.bucket_cap is not None and largest >= profile.bucket_cap:
+    bucket_cap, largest = row.limits.bucket_cap, row.study.largest_bucket(row.banding)
+    if bucket_cap is not None and largest >= bucket_cap:
         yield (
-            f"{largest:,} documents of the sample share one bucket, which takes {profile.bucket_cap} (bucket_cap): "
-            "most pairs of such documents are missed, though never all of an exact copy's; raise bucket_cap, or leave "
-            "boilerplate out with a file of streamdedup stop-shingles"
-        )
-    candidates = row.candidates.expected(documents_kept)
-    if profile.max_candidates is not None and candidates > profile.max_candidates:
-        yield (
-            f"with {documents_kept:,.0f} documents a new one has some {candidates:,.0f} candidates, of which "
-            f"{profile.max_candidates} (max_candidates) are compared: pairs may be missed; raise max_candidates, or "
-            "leave boilerplate out with a file of streamdedup stop-shingles"
+            f"{largest:,} documents of the sample share one bucket, which takes {bucket_cap} (bucket_cap): most pairs "
+            "of such documents are missed, though never all of an exact copy's; raise bucket_cap, or leave boilerplate "
+            "out with a file of streamdedup stop-shingles"
         )
     if documents_kept > _FAR * row.study.documents_count:
         yield (

@@ -50,9 +50,24 @@ def candidates_by_bands(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray
     return counts
 
 
-def largest_bucket(keys: NDArray[np.uint32], sets: DistinctSets) -> int:
-    """Return the document count of the largest bucket; arguments as for ``candidates_by_bands``."""
-    return max(int(band.document_counts.max(initial=0)) for band in _buckets_by_band(keys, sets))
+def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return the codes of the candidate pairs between different sets, and the number of bands that each pair shares.
+
+    Arguments as for ``candidates_by_bands``. Both int64 (n,); None if there are more than ``MOST_CANDIDATES``.
+    """
+    codes_by_band = list(_pair_codes(keys, sets))
+    if len(codes_by_band) < keys.shape[1]:  # ended early, with too many
+        return None
+    return np.unique(np.concatenate(codes_by_band), return_counts=True)
+
+
+def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.int64]:
+    """Return the document count of each set's largest bucket, int64 (n_sets,); arguments as ``candidates_by_bands``."""
+    largest = np.zeros(len(keys), np.int64)
+    for band in _buckets_by_band(keys, sets):
+        bucket_sizes = np.repeat(band.document_counts, band.set_counts)
+        largest[band.order] = np.maximum(largest[band.order], bucket_sizes)
+    return largest
 
 
 class _BandBuckets(NamedTuple):

@@ -21,8 +21,9 @@ from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend
 from streamdedup.tuning.buckets import MOST_CANDIDATES
-from streamdedup.tuning.rows import TuningRow, Workload, table_rows
+from streamdedup.tuning.rows import LIMIT_FACTORS, TuningRow, Workload, table_rows
 from streamdedup.tuning.sample import Sample, usable_characters, used_text_rows
+from streamdedup.tuning.storm_limits import StormLimits
 from streamdedup.tuning.study import Study
 
 #: Shows the progress of a part of the work: takes a title and a number of steps, and returns a context manager. Its
@@ -137,7 +138,7 @@ def compare_settings(
         sample_share=sample.sampled_share,
         permutations=profile.permutations,
         most_permutations=plan.most_permutations,
-        max_candidates=profile.max_candidates,
+        limits=StormLimits(profile.bucket_cap, profile.max_candidates),
         recall_from=profile.configured_recall_from(),
     )
     kinds = plan.kinds if earlier is None else (earlier.recommendation.row.options,)
@@ -179,18 +180,39 @@ def _studies(
 def _recommended(plan: TuningPlan, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
     """Recommend one of the rows with ``plan``'s threshold and minimum recall; raises as ``compare_settings``."""
     eligible = _rows_at_target(plan, rows)
-    if not eligible:
-        raise SettingsError(
-            f"no bands within {plan.most_permutations} permutations reach a recall of {plan.min_recall:g} at "
-            f"similarity {max(plan.threshold, workload.recall_from):g} with at most {MOST_CANDIDATES:,} candidate "
-            "pairs in the sample: in the settings file of --config raise recall_from, lower min_recall or raise "
-            f"permutations (at most {LARGEST_SIGNATURE}); for texts of one template or with the same boilerplate, try "
-            "longer shingles with --size, leave boilerplate out with streamdedup stop-shingles, or take a smaller "
-            "--sample"
-        )
-    return recommend(eligible, plan.profile.shingle_options())
+    reaching = [row for row in eligible if row.reaches_recall]
+    if not reaching:
+        raise SettingsError(_why_none_reaches(plan, workload, eligible))
+    return recommend(reaching, plan.profile.shingle_options())
 
 
 def _rows_at_target(plan: TuningPlan, rows: Sequence[TuningRow]) -> list[TuningRow]:
     """Return the rows for which settings are recommended: those with ``plan``'s threshold and minimum recall."""
     return [row for row in rows if (row.threshold, row.min_recall) == (plan.threshold, plan.min_recall)]
+
+
+def _why_none_reaches(plan: TuningPlan, workload: Workload, rows: Sequence[TuningRow]) -> str:
+    reason = (
+        f"no bands within {plan.most_permutations} permutations reach a recall of {plan.min_recall:g} at "
+        f"similarity {max(plan.threshold, workload.recall_from):g}"
+    )
+    remedies = (
+        "in the settings file of --config raise recall_from, lower min_recall or raise permutations (at most "
+        f"{LARGEST_SIGNATURE})"
+    )
+    if not rows:
+        return f"{reason}: {remedies}"
+    best = max(rows, key=lambda row: row.chance)
+    if best.chance == 0.0:  # as ``storm_limits`` gives it for too many candidate pairs
+        return (
+            f"{reason}, because texts of one template or with the same boilerplate have more than {MOST_CANDIDATES:,} "
+            "candidate pairs, too many to list: try longer shingles with --size, leave boilerplate out with "
+            "streamdedup stop-shingles, or take a smaller --sample"
+        )
+    index_size = workload.judged_index_size(best.study)
+    return (
+        f"{reason} in an index of {index_size:,.0f} documents, with bucket_cap and max_candidates up to "
+        f"{LIMIT_FACTORS[-1]} times those of the profile; the best, {best.options.kind} in "
+        f"{best.banding}, reach {best.chance:.4f}: {remedies}; or try longer shingles with --size, leave boilerplate "
+        'out with streamdedup stop-shingles, or set both limits to "none"'
+    )

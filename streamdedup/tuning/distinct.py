@@ -42,13 +42,15 @@ class Growth(NamedTuple):
 def estimate_growth(pairs: NDArray[np.float64], sample_size: int, share: float) -> Growth:
     """Return the growth in candidates or matches that a sample of ``sample_size`` documents shows (module docstring).
 
-    ``pairs``: pair count. ``share``: share of the collection that was drawn at random, above 0, at most 1: in a random
-    tenth, a document has a tenth of its neighbours in time. Runs of consecutive documents (``sample``) keep the
-    neighbours, so their share does not count.
+    ``pairs``: pair count, both infinite if the pairs are too many to list. ``share``: share of the collection that was
+    drawn at random, above 0, at most 1: in a random tenth, a document has a tenth of its neighbours in time. Runs of
+    consecutive documents (``sample``) keep the neighbours, so their share does not count.
     """
     all_pairs, across = pairs.tolist()
     if not sample_size:
         return Growth(near=0.0, per_document=0.0)
+    if all_pairs == np.inf:
+        return Growth(near=np.inf, per_document=0.0)
     near_pairs = max(all_pairs - 2 * across, 0.0)  # by chance, more than half of the pairs may be across
     return Growth(near=near_pairs / sample_size / share, per_document=4 * across / sample_size**2)
 

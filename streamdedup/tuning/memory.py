@@ -37,8 +37,8 @@ def bytes_per_document(row: TuningRow, workload: Workload, layout: str, profile:
     """Return one document's memory in the steady state, in bytes; ``layout``: name of the bucket layout."""
     # A pair has one claim and is a match of its later document. Matches do not grow in an index beyond the collection.
     matches = row.candidates.matches.expected(min(workload.index_size, workload.collection_size))
-    if profile.max_candidates is not None:
-        matches = min(matches, profile.max_candidates)
+    if row.limits.max_candidates is not None:
+        matches = min(matches, row.limits.max_candidates)
     bands = row.banding.bands * BAND_LIFETIMES[layout] * BAND_BYTES[layout]
     entry = ENTRY_BYTES + (CAPTION_BYTES if profile.label_bytes else 0)
     return entry + _sketch_bytes(row, profile.exact_limit) + bands + matches * CLAIM_LIFETIMES * CLAIM_BYTES

@@ -148,8 +148,9 @@ class ProposalMeter:
             same_shingles=study if options == self._best.options else None,
         )
         rows = table_rows(changed, workload, (profile.threshold,), (self._best.min_recall,))
-        # At most one row: one threshold and one minimum recall.
-        return self.as_proposal(name, profile, learnt, rows[0]) if rows else None
+        if not rows or not rows[0].reaches_recall:  # at most one row: one threshold and one minimum recall
+            return None
+        return self.as_proposal(name, profile, learnt, rows[0])
 
     def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""

@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.lsh import Banding
@@ -20,21 +21,29 @@ class Recall(NamedTuple):
         edited: Pairs of different sets, so of edited texts, and how many of these are candidates. A set pair counts
             once, however many documents have the sets.
         measured: Share of the document pairs, equal sets included, that become candidates; None without pairs.
+        expected: The same share in theory: the mean over the pairs of P(s), the chance that a pair of similarity s
+            becomes a candidate.
     """
 
     edited: Rate
     measured: float | None
+    expected: float | None
 
 
 def measured_recall(study: Study, banding: Banding, recall_from: float) -> Recall:
-    """Return the share of the pairs from a similarity on that become candidates."""
+    """Return the share of the pairs from a similarity on that become candidates, without limits for storms."""
     is_promised = study.pairs.similarities >= recall_from
     is_candidate = study.candidate_mask(banding)[is_promised]
     weights = study.counts[is_promised, ALL_PAIRS]
+    chances = 1.0 - (1.0 - study.pairs.similarities[is_promised] ** banding.rows) ** banding.bands  # P(s)
     copy_pairs = float(study.distinct.copy_pairs()[ALL_PAIRS])  # equal sets share all bands
     total = float(weights.sum()) + copy_pairs
-    measured = (float(weights @ is_candidate) + copy_pairs) / total if total else None
-    return Recall(Rate.of_items(is_candidate), measured)
+    edited = Rate.of_items(is_candidate)
+    if not total:
+        return Recall(edited, None, None)
+    measured = (float(weights @ is_candidate) + copy_pairs) / total
+    expected = (float(weights @ chances) + copy_pairs) / total
+    return Recall(edited, measured, expected)
 
 
 def share_without_alert(study: Study, banding: Banding, recall_from: float) -> float | None:
@@ -60,6 +69,24 @@ def share_without_alert(study: Study, banding: Banding, recall_from: float) -> f
         missed_count += int(copies[is_paired & ~is_alerted].sum())
     paired_count = int(copies[is_paired].sum())
     return missed_count / part_count / paired_count if paired_count else None
+
+
+def found_share(study: Study, banding: Banding, recall_from: float, shares: NDArray[np.float64]) -> float | None:
+    """Return the share of the pairs from a similarity on that are candidates and compared; None without pairs.
+
+    ``shares``: float64 (n_sets, bands + 1), from ``compared_shares``.
+    """
+    is_promised = study.pairs.similarities >= recall_from
+    promised, weights = study.pairs.where(is_promised), study.counts[is_promised, ALL_PAIRS]
+    keys, shared = study.band_keys(banding), np.zeros(len(promised.left), np.int64)
+    for column in keys.T:
+        shared += column[promised.left] == column[promised.right]
+    # Either document may be the later one, which looks the other one up. A pair that shares no band is not found.
+    compared = (shares[promised.left, shared] + shares[promised.right, shared]) / 2 * (shared > 0)
+    copy_pairs = study.distinct.copy_pairs_of_each
+    total = float(weights.sum() + copy_pairs.sum())
+    # Copies share all bands, the last column.
+    return float(weights @ compared + copy_pairs @ shares[:, -1]) / total if total else None
 
 
 def found_by_similarity(study: Study, banding: Banding, bins: int) -> list[tuple[float, Rate]]:

@@ -60,7 +60,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         "recommendation": _recommendation(compared),
         "warnings": [
             *_too_few_documents(best.study.indexed_count),
-            *warnings(best, plan.documents_kept, plan.profile, is_cut_by_time=compared.studied_share < 1.0),
+            *warnings(best, plan.documents_kept, plan.profile.exact_limit, is_cut_by_time=compared.studied_share < 1.0),
             *proposals.warnings,
             *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
         ],
@@ -150,19 +150,30 @@ def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         "rows": row.banding.rows,
         "pairs": round(row.study.alerted_count(row.threshold)),
         "recall_from": row.recall_from,
-        # Of pairs from recall_from on: the least chance that a pair becomes a candidate, and the share that does.
+        # With the bands alone, of pairs from the similarity recall_from on: the least chance that a pair becomes a
+        # candidate; the mean chance over the sample's pairs; the share of these that are candidates.
         "probability_at_recall_from": row.banding.probability(row.recall_from),
+        "expected_recall": row.recall.expected,
         "measured_recall": row.recall.measured,
         "permutations": row.permutations,
-        # Of pairs of different sets: of edited texts.
+        **row.limits._asdict(),
+        # With these limits (bucket_cap, max_candidates), which leave some candidates out of the comparison: the least
+        # chance that a pair from recall_from on is found; the share of the sample's pairs that is found; whether the
+        # chance is at least min_recall.
+        "found_at_recall_from": row.chance,
+        "found_recall": row.found_share,
+        "recall_reached": row.reaches_recall,
+        # With the bands alone, of pairs of different sets: of edited texts.
         "edited_pairs": row.recall.edited.total,
         "edited_pairs_found": row.recall.edited.hits,
         # In an index that is larger than the collection: the number of candidates that stays the same, and the number
         # by which the others grow with each million documents.
-        "candidates_that_stay": candidates.unrelated.near + candidates.related.expected(candidates.collection_size),
-        "candidates_that_grow_per_million": candidates.unrelated.per_document * 1e6,
-        "candidates_forecast": candidates.expected(index_size),
-        "false_candidates_forecast": candidates.expected_false(index_size),
+        "candidates_that_stay": _finite(
+            candidates.unrelated.near + candidates.related.expected(candidates.collection_size)
+        ),
+        "candidates_that_grow_per_million": _finite(candidates.unrelated.per_document * 1e6),
+        "candidates_forecast": _finite(candidates.expected(index_size)),
+        "false_candidates_forecast": _finite(candidates.expected_false(index_size)),
         "bytes_per_document": document_bytes,
         "memory_bytes": document_bytes * index_size,
         "documents_per_s": row.documents_per_s,
@@ -240,3 +251,8 @@ def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
         {"left": ids[left], "right": ids[right], "similarity": similarity}
         for left, right, similarity in zip(*columns, strict=True)
     ]
+
+
+def _finite(value: float) -> float | None:
+    """Return a count of candidates; None for infinity (too many to count), which JSON cannot represent."""
+    return value if math.isfinite(value) else None

@@ -6,15 +6,18 @@ rows r of a band.
 1. For each r, the fewest bands b are taken with which P(s), the chance to find a pair with the similarity s (``lsh``),
    is at least the minimum recall; s is ``recall_from`` of the profile, or the threshold where it is higher. For
    r = 4, s = 0.8 and a minimum recall of 0.99, b is 9.
-2. The cost of these bandings is counted in bands, as in ``lsh``, but with the false candidates of the sample instead of
-   those of Reuters-21578, and with a price for signature values beyond the profile's:
+2. These bandings are ordered by cost. It is counted in bands, as in ``lsh``, but with the false candidates of the
+   sample instead of those of Reuters-21578, and with a price for signature values beyond the profile's:
 
        cost(b, r) = b + w F(b, r) + v max(b r - permutations, 0)
 
    F(b, r) is a new document's false candidate count in an index with N documents, w is ``FALSE_CANDIDATE_WEIGHT``, v is
    ``PERMUTATION_WEIGHT``.
-3. The cheapest is chosen. The limits for storms (``bucket_cap``, ``max_candidates``) do not count; ``advice`` warns
-   where they would leave candidates out.
+3. The cheapest are judged with the limits for storms (``storm_limits``), which leave some candidates uncompared: first
+   with the profile's limits, then with higher ones. A banding that misses the recall with them is judged once more with
+   more bands.
+4. The first banding that reaches the recall, with at most ``MOST_UNCOMPARED`` of the pairs uncompared, is chosen;
+   ``reaches_recall`` is False if none reaches the recall.
 """
 
 import math
@@ -27,8 +30,9 @@ from numpy.typing import NDArray
 
 from streamdedup.similarity.lsh import FALSE_CANDIDATE_WEIGHT, Banding, false_candidates
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.distinct import Growth, estimate_growth
-from streamdedup.tuning.recall import Recall, measured_recall
+from streamdedup.tuning.distinct import ALL_PAIRS, Growth, estimate_growth
+from streamdedup.tuning.recall import Recall, found_share, measured_recall
+from streamdedup.tuning.storm_limits import Scales, StormLimits, find_chance
 from streamdedup.tuning.study import Study
 
 #: Fewest documents that show false candidates. With fewer, a banding costs at least as much as on Reuters-21578.
@@ -41,6 +45,14 @@ KAFKA_US: Final = 44.0
 #: Price of a signature value in bands: 0.02 microseconds for a document of 130 shingles (``minhash``), with a reserve
 #: for longer documents.
 PERMUTATION_WEIGHT: Final = 0.01
+#: Factors of the profile's limits for storms that are tried.
+LIMIT_FACTORS: Final = (1, 4, 16, 64)
+#: Bandings that are tried with each factor.
+MOST_TRIED: Final = 6
+#: Greatest share of the sample's pairs that the limits may leave uncompared.
+MOST_UNCOMPARED: Final = 0.005
+#: The limits are judged in an index of at most this many times the sample: beyond it, forecasts are coarse.
+JUDGED_TIMES: Final = 50
 #: Least similarity of related documents, or the row's threshold where lower. Related documents are versions of one
 #: text, whose number does not grow with the index. The number of texts that share only boilerplate, which are mostly
 #: less similar, grows with it.
@@ -59,6 +71,7 @@ class Workload:
         sample_share: Share of the collection in the random sample.
         permutations: Signature values in the profile.
         most_permutations: Largest number of signature values to try, as many as the studies' signatures have.
+        limits: The profile's limits for storms.
         recall_from: Least similarity for which bandings are chosen; a higher threshold takes its place.
     """
 
@@ -67,8 +80,12 @@ class Workload:
     sample_share: float
     permutations: int
     most_permutations: int
-    max_candidates: int | None
+    limits: StormLimits
     recall_from: float
+
+    def judged_index_size(self, study: Study) -> float:
+        """Return the index size for which the limits for storms are judged: ``index_size``, or less."""
+        return min(self.index_size, float(JUDGED_TIMES * study.documents_count))
 
 
 class Candidates(NamedTuple):
@@ -95,11 +112,14 @@ class Candidates(NamedTuple):
 
 
 class TuningRow(NamedTuple):
-    """One row of the table: the banding for a threshold and a minimum recall, with quality and cost.
+    """One row of the table: the banding and the limits for a threshold and a minimum recall, with quality and cost.
 
     Attributes:
         recall_from: Similarity for which the banding is chosen.
-        recall: Recall of the bands on the sample's pairs from ``recall_from`` on.
+        recall: Recall of the bands alone on the sample's pairs from ``recall_from`` on, without the limits for storms.
+        chance: Chance to find a pair that has just the similarity ``recall_from``: to have it as a candidate, and to
+            compare it in spite of ``limits`` in an index of ``Workload.judged_index_size``.
+        found_share: As ``recall.measured``, of candidates that are compared in spite of ``limits``; None without pairs.
         permutations: Signature values: the profile's, or more if the banding needs more.
         prepare_us: Microseconds of one core for a document's shingles and signature, measured on this machine.
         index_us: Microseconds for a document's buckets and comparisons, from constants.
@@ -111,6 +131,9 @@ class TuningRow(NamedTuple):
     min_recall: float
     banding: Banding
     recall: Recall
+    limits: StormLimits
+    chance: float
+    found_share: float | None
     permutations: int
     candidates: Candidates
     prepare_us: float
@@ -121,6 +144,17 @@ class TuningRow(NamedTuple):
         return self.study.options
 
     @property
+    def reaches_recall(self) -> bool:
+        return self.chance >= self.min_recall
+
+    @property
+    def uncompared_share(self) -> float:
+        """Share of the sample's pairs that are candidates and, because of the limits, not compared."""
+        if self.found_share is None or self.recall.measured is None:  # without pairs both are None
+            return 0.0
+        return self.recall.measured - self.found_share
+
+    @property
     def documents_per_s(self) -> float:
         return 1e6 / (self.prepare_us + self.index_us + KAFKA_US)
 
@@ -129,6 +163,7 @@ class _BandingCost(NamedTuple):
     cost: float
     banding: Banding
     candidates: Candidates
+    scales: Scales
 
 
 def table_rows(
@@ -138,9 +173,7 @@ def table_rows(
     recalls: Sequence[float],
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[TuningRow]:
-    """Return a row for each threshold and minimum recall that any banding reaches.
-
-    Bandings with too many candidates to list (``buckets.MOST_CANDIDATES``) do not count.
+    """Return a row for each threshold and minimum recall that any banding reaches without limits for storms.
 
     No threshold is below the study's floor. ``progress`` is called with 1 for each row count r from 2 on.
     """
@@ -165,6 +198,8 @@ class _Search:
         self._threshold = threshold
         self._min_recall = min_recall
         self._recall_from = max(threshold, workload.recall_from)
+        # At most the threshold, so that all alerted pairs are related. A study lacks the pairs below its floor.
+        self._related_from = min(RELATED_FROM, threshold)
         self._bandings: list[_BandingCost] = []
 
     def fewest_bands(self, rows_per_band: int) -> int | None:
@@ -174,13 +209,13 @@ class _Search:
 
     def add(self, banding: Banding, pairs: NDArray[np.float64]) -> None:
         """Add a banding that reaches the recall; ``pairs``: its candidates in the sample, a pair count."""
-        if np.isinf(pairs).any():
-            return
+        self._bandings.append(self._with_cost(banding, pairs))
+
+    def _with_cost(self, banding: Banding, pairs: NDArray[np.float64]) -> _BandingCost:
         study, workload, document_count = self._study, self._workload, self._study.documents_count
         # A study of a part of the sample uses runs of consecutive texts, which keep their neighbours in time.
         share = workload.sample_share
-        # At most the threshold, so that all alerted pairs are related. A study lacks the pairs below its floor.
-        related = study.alerted_candidates(min(RELATED_FROM, self._threshold), banding)
+        related = study.alerted_candidates(self._related_from, banding)
         matches = study.alerted_candidates(self._threshold, banding)
         candidates = Candidates(
             # ``related`` is estimated if the study keeps only a part of the pairs, and may exceed ``pairs``.
@@ -194,27 +229,61 @@ class _Search:
             false_count = max(false_count, false_candidates(banding, self._threshold, round(workload.index_size)))
         cost = banding.bands + FALSE_CANDIDATE_WEIGHT * false_count
         cost += PERMUTATION_WEIGHT * max(banding.permutations - workload.permutations, 0)
-        self._bandings.append(_BandingCost(cost, banding, candidates))
+        judged_size = workload.judged_index_size(study)
+        judged_unrelated = candidates.unrelated.expected(judged_size)
+        judged_related = candidates.related.expected(min(judged_size, workload.collection_size))
+        scales = Scales(
+            unrelated=_scale(judged_unrelated, pairs[ALL_PAIRS] - related[ALL_PAIRS], document_count),
+            related=_scale(judged_related, related[ALL_PAIRS], document_count),
+        )
+        return _BandingCost(cost, banding, candidates, scales)
 
     def best_row(self) -> TuningRow | None:
-        """Return the row of the cheapest banding; None without bandings.
+        """Return the row of the first banding that reaches the recall and leaves few pairs uncompared (step 4).
 
-        Of a small sample the bandings that fit the profile's signature come first: it justifies no longer one.
+        Without such a banding: of the rows that reach the recall, the one with the fewest uncompared pairs. If no row
+        reaches the recall: the one with the best chance. None without bandings.
         """
         if not self._bandings:
             return None
-        study, workload = self._study, self._workload
-        is_small = study.documents_count < LEAST_PRICED
+        tried: list[TuningRow] = []
+        for factor in LIMIT_FACTORS:
+            limits = self._workload.limits.times(factor)
+            for banding_cost in self._bandings_to_try():
+                row = self._row_with_limits(banding_cost, limits)
+                tried.append(row)
+                # More bands do not help where no candidate is compared, because there are too many to list.
+                if not row.reaches_recall and row.chance > 0.0:
+                    row = self._with_more_bands(row)
+                    tried.append(row)
+                if row.reaches_recall and row.uncompared_share <= MOST_UNCOMPARED:
+                    return row
+            if limits == StormLimits(None, None):
+                break  # a factor changes nothing
+        reaching = [row for row in tried if row.reaches_recall]
+        if reaching:
+            return min(reaching, key=lambda row: row.uncompared_share)
+        return max(tried, key=lambda row: row.chance)
 
-        def rank(item: _BandingCost) -> tuple[bool, float, int]:
-            values = item.banding.permutations
-            return is_small and values > workload.permutations, item.cost, values
+    def _bandings_to_try(self) -> list[_BandingCost]:
+        """Return the cheapest bandings; of a small sample, first those that fit the profile's signature.
 
-        _, banding, candidates = min(self._bandings, key=rank)
+        A small sample does not justify a longer signature.
+        """
+        ordered = sorted(self._bandings, key=lambda item: (item.cost, item.banding.permutations))
+        cheapest = ordered[:MOST_TRIED]
+        if self._study.documents_count >= LEAST_PRICED:
+            return cheapest
+        short = [item for item in ordered if item.banding.permutations <= self._workload.permutations]
+        return [*short[:MOST_TRIED], *(item for item in cheapest if item not in short)]
+
+    def _row_with_limits(self, banding_cost: _BandingCost, limits: StormLimits) -> TuningRow:
+        study, workload, banding = self._study, self._workload, banding_cost.banding
+        shares = study.compared_shares(banding, banding_cost.scales, limits, self._related_from)
         # ``sign_s`` is the time for ``most_permutations`` signature values.
         signing_s = study.sign_s * banding.permutations / workload.most_permutations
-        most_compared = math.inf if workload.max_candidates is None else workload.max_candidates
-        compared = min(candidates.expected(workload.index_size), most_compared)
+        most_compared = math.inf if limits.max_candidates is None else limits.max_candidates
+        compared = min(banding_cost.candidates.expected(workload.index_size), most_compared)
         return TuningRow(
             study=study,
             threshold=self._threshold,
@@ -222,11 +291,33 @@ class _Search:
             min_recall=self._min_recall,
             banding=banding,
             recall=measured_recall(study, banding, self._recall_from),
+            limits=limits,
+            chance=find_chance(self._recall_from, banding, shares),
+            found_share=found_share(study, banding, self._recall_from, shares),
             permutations=max(workload.permutations, banding.permutations),
-            candidates=candidates,
+            candidates=banding_cost.candidates,
             prepare_us=(study.shingle_s + signing_s) / max(study.documents_count, 1) * 1e6,
             index_us=banding.bands * BAND_US + compared * CANDIDATE_US,
         )
+
+    def _with_more_bands(self, row: TuningRow) -> TuningRow:
+        """Judge the row's number of rows with more bands, which make up for the candidates that are not compared.
+
+        Return the row unchanged if no band count within the signature is enough.
+        """
+        rows_per_band = row.banding.rows
+        most_bands = self._workload.most_permutations // rows_per_band
+        compared_share = row.chance / row.banding.probability(self._recall_from)
+        candidate_recall = self._min_recall / compared_share  # this share of pairs must become candidates
+        if candidate_recall >= 1.0:
+            return row
+        bands = _bands_needed(self._recall_from, candidate_recall, rows_per_band)
+        if bands > most_bands:
+            return row
+        # One band in reserve, because more bands have more candidates, of which a smaller share is compared.
+        banding = Banding(min(bands + 1, most_bands), rows_per_band)
+        pairs = self._study.candidate_counts(banding)[banding.bands]
+        return self._row_with_limits(self._with_cost(banding, pairs), row.limits)
 
 
 def _bands_needed(similarity: float, recall: float, rows_per_band: int) -> int:
@@ -240,3 +331,13 @@ def _bands_needed(similarity: float, recall: float, rows_per_band: int) -> int:
     bands = max(math.ceil(math.log1p(-recall) / math.log1p(-agree) - 1e-9), 1)
     # The settings compare the probability with the recall exactly.
     return bands if Banding(bands, rows_per_band).probability(similarity) >= recall else bands + 1
+
+
+def _scale(candidates: float, pairs: float, document_count: int) -> float:
+    """Return ``candidates``, of a document in the index, as a multiple of a document's candidates in the sample.
+
+    The sample has ``pairs`` candidate pairs. The result is 1 where these are none, too many to list, or by an estimate
+    fewer than none.
+    """
+    in_sample = 2 * pairs / max(document_count, 1)  # a pair is a candidate of both its documents
+    return candidates / in_sample if 0.0 < in_sample < math.inf else 1.0

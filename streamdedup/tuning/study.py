@@ -23,8 +23,9 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import keeps_hashes
 from streamdedup.text.shingles import ShingleOptions, Shingler
-from streamdedup.tuning.buckets import candidates_by_bands, first_shared_bands, largest_bucket
+from streamdedup.tuning.buckets import candidates_by_bands, first_shared_bands, largest_bucket_of_each
 from streamdedup.tuning.distinct import ALL_PAIRS, DistinctSets, distinct_sets
+from streamdedup.tuning.storm_limits import Scales, StormLimits, compared_shares
 
 #: Bins of the distribution of similarity between 0 and 1.
 BINS: Final = 20
@@ -155,6 +156,18 @@ class Study:
         mask: NDArray[np.bool_] = self._first_shared(banding.rows) < banding.bands
         return mask
 
+    def compared_shares(
+        self, banding: Banding, scales: Scales, limits: StormLimits, related_from: float
+    ) -> NDArray[np.float64]:
+        """Return the chance S(j) of ``storm_limits`` for each set, float64 (n_sets, bands + 1).
+
+        ``scales.related`` is for copies and for the kept pairs that are alerted with ``related_from`` as the threshold,
+        0 for all; ``scales.unrelated`` for all other candidates.
+        """
+        pairs = self.pairs.where(self.alerted_mask(related_from))
+        related = self.distinct.pair_codes(pairs.left, pairs.right)
+        return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
+
     def alerted_candidates(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
         """Return how many alerted pairs become candidates, as a pair count, float64 (2,); equal sets included."""
         is_alerted_candidate = self.alerted_mask(threshold) & self.candidate_mask(banding)
@@ -162,7 +175,8 @@ class Study:
         return pairs
 
     def largest_bucket(self, banding: Banding) -> int:
-        return largest_bucket(self.band_keys(banding), self.distinct)
+        """Return the document count of the largest bucket, as if no ``bucket_cap`` limited it."""
+        return int(largest_bucket_of_each(self.band_keys(banding), self.distinct).max(initial=0))
 
     def band_keys(self, banding: Banding) -> NDArray[np.uint32]:
         """Return the band keys of the distinct sets, uint32 (n_sets, bands); those of two scopes never agree."""

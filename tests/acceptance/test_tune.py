@@ -38,7 +38,8 @@ def test_the_numbers_are_consistent(tuned):
     assert tuned["sample"]["documents"] == 1_020
     assert tuned["demand"]["documents_kept"] == 5_760 * 31
     best = tuned["recommendation"]
-    assert best["probability_at_recall_from"] >= best["min_recall"] == 0.99
+    assert best["probability_at_recall_from"] >= best["found_at_recall_from"] >= best["min_recall"] == 0.99
+    assert best["recall_reached"]
     assert len(set(tuned["sample"]["looked_at"].values())) == 1
     assert best["measured_recall"] > 0.9
     assert best["memory_bytes"] == pytest.approx(best["bytes_per_document"] * 178_560)

@@ -157,7 +157,7 @@ def test_a_report_is_one_page_that_loads_nothing_and_shows_the_numbers_and_texts
     assert page.count("data:image/svg+xml;base64,") == 3
     shown = {name: html.unescape(text) for name, text in re.findall(r'data-figure="(\w+)">([^<]*)<', page)}
     assert shown["probability_at_recall_from"] == f"{best['probability_at_recall_from']:.4f}"
-    assert shown["measured_recall"] == share_text(best["measured_recall"], best["pairs"])
+    assert shown["found_recall"] == share_text(best["found_recall"], best["pairs"])
     assert f"{best['bands']} x {best['rows']}" in page
 
 

@@ -14,8 +14,11 @@ import numpy as np
 import pytest
 
 from streamdedup.cli.rendering.tuning_tables import count_text, share_text, tables_text
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import SettingsError
 from streamdedup.evaluation.pairs import shingle_sets
+from streamdedup.evaluation.trial import DetectorRun, document_at
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.settings.presets import named_profile
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
@@ -23,15 +26,16 @@ from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import parse_stop_shingles
 from streamdedup.tuning.advice import SERVERS, least_words, recommend, tuned_profile
-from streamdedup.tuning.buckets import candidates_by_bands, first_shared_bands, largest_bucket
+from streamdedup.tuning.buckets import candidates_by_bands, first_shared_bands, largest_bucket_of_each
 from streamdedup.tuning.comparison import TuningPlan, compare_in_budget, compare_settings
 from streamdedup.tuning.distinct import distinct_sets, estimate_growth
 from streamdedup.tuning.memory import bytes_per_document
 from streamdedup.tuning.passages import frequent_passages
-from streamdedup.tuning.recall import measured_recall, share_without_alert
+from streamdedup.tuning.recall import found_share, measured_recall, share_without_alert
 from streamdedup.tuning.results import results_of
-from streamdedup.tuning.rows import Workload, table_rows
+from streamdedup.tuning.rows import MOST_UNCOMPARED, Workload, table_rows
 from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, Sample, draw_sample, used_text_rows
+from streamdedup.tuning.storm_limits import Scales, StormLimits, compared_shares, find_chance
 from streamdedup.tuning.study import Study
 
 WORDS = ShingleOptions("word", 3)
@@ -59,7 +63,7 @@ def made_texts(count: int, words: int = 40) -> list[str]:
 def workload(**changes: object) -> Workload:
     given = {
         "index_size": 1_000.0, "collection_size": 1_000, "sample_share": 1.0, "permutations": 128,
-        "most_permutations": 128, "max_candidates": 500, "recall_from": 0.5,
+        "most_permutations": 128, "limits": StormLimits(500, 500), "recall_from": 0.5,
     }  # fmt: skip
     return Workload(**{**given, **changes})
 
@@ -113,7 +117,7 @@ class TestCandidates:
             pairs = itertools.combinations(documents, 2)
             assert counts[bands, 0] == sum((keys[a, :bands] == keys[b, :bands]).any() for a, b in pairs)
             buckets = Counter((band, key) for row in keys[documents] for band, key in enumerate(row[:bands].tolist()))
-            assert largest_bucket(keys[:, :bands], study.distinct) == max(buckets.values())
+            assert largest_bucket_of_each(keys[:, :bands], study.distinct).max() == max(buckets.values())
 
     def test_too_many_candidates_are_counted_as_infinite(self, monkeypatch):
         monkeypatch.setattr("streamdedup.tuning.buckets.MOST_CANDIDATES", 10)
@@ -200,6 +204,9 @@ class TestContainment:
         assert with_rule.alerted_count(0.8) == len(similar | by_rule)
         assert measured_recall(with_rule, few, 0.8) == measured_recall(without, few, 0.8)
         assert measured_recall(with_rule, few, 0.5).measured < 0.8 < measured_recall(with_rule, many, 0.5).measured
+        shares = np.ones((len(with_rule.distinct.first_documents), few.bands + 1))
+        assert found_share(with_rule, few, 0.5, shares) == pytest.approx(measured_recall(with_rule, few, 0.5).measured)
+        assert found_share(with_rule, few, 0.8, shares) == found_share(without, few, 0.8, shares)
         assert (
             share_without_alert(with_rule, few, 0.8)
             == share_without_alert(without, few, 0.8)
@@ -220,7 +227,9 @@ class TestContainment:
             assert row.recall_from == similarity
             assert row.banding.probability(similarity) >= row.min_recall
             assert Banding(row.banding.bands - 1, row.banding.rows).probability(similarity) < row.min_recall
+            assert row.chance == pytest.approx(row.banding.probability(similarity))
             assert row.recall == measured_recall(with_rule, row.banding, similarity)
+            assert row.reaches_recall
 
 
 class TestRows:
@@ -245,7 +254,7 @@ class TestRows:
 
     def test_a_recall_of_1_is_reached_by_one_band_for_copies_and_by_no_bands_below(self, study):
         (row,) = table_rows(study, workload(), [0.8, 1.0], [1.0])
-        assert (row.threshold, row.banding.bands) == (1.0, 1)
+        assert (row.threshold, row.banding.bands, row.reaches_recall) == (1.0, 1, True)
 
     def test_a_recall_near_0_is_reached_by_one_band(self, study):
         (row,) = table_rows(study, workload(), [0.8], [1e-12])
@@ -301,8 +310,9 @@ class TestMemory:
         study = Study(WORDS, [words(22, 1)] * 40, FAMILY, floor=0.5)
         load = workload(index_size=40.0, collection_size=40)
         (row,) = table_rows(study, load, [0.8], [0.99])
-        profiles = [SETS.model_copy(update={"max_candidates": most}) for most in (None, 7)]
-        sizes = [bytes_per_document(row, load, "sets", profile) for profile in profiles]
+        sizes = [
+            bytes_per_document(row._replace(limits=StormLimits(None, most)), load, "sets", SETS) for most in (None, 7)
+        ]
         assert row.candidates.matches.expected(40) == pytest.approx(39, rel=0.05)
         assert sizes[0] - sizes[1] == pytest.approx(30 * 2.5 * (row.candidates.matches.expected(40) - 7))
 
@@ -344,21 +354,116 @@ class TestSamplePairs:
 
 
 class TestLimits:
-    @pytest.mark.parametrize("limit", [10, "none"])
-    def test_limits_that_leave_candidates_out_are_named(self, limit):
-        """A cluster of 60 texts that differ in one word."""
-        text = words(80, 1).split()
-        plan, sample = asked([" ".join([*text[:40], f"new{at}", *text[41:]]) for at in range(60)])
-        limits = {"bucket_cap": limit, "max_candidates": limit}
-        plan = replace(plan, profile=named_profile(None, "articles", limits))
-        warnings = results_of(compare_settings(plan, sample, no_progress), no_progress)["warnings"]
-        for setting in ("(bucket_cap)", "(max_candidates)"):
-            assert any(setting in warning for warning in warnings) == (limit == 10)
+    @pytest.mark.parametrize(
+        "limits", [StormLimits(None, 3), StormLimits(6, 40), StormLimits(4, None), StormLimits(None, None)]
+    )
+    def test_the_chance_to_be_compared_is_that_of_ranking_the_candidates_of_each_document(self, study, limits):
+        banding, scales = Banding(12, 3), Scales(2.0, 0.5)
+        keys = study.band_keys(banding)
+        copies = study.distinct.copies.tolist()
+        related = set(zip(study.pairs.left.tolist(), study.pairs.right.tolist(), strict=True))
+        shares = study.compared_shares(banding, scales, limits, 0.0)
+        for one in range(len(keys)):
+            weights, in_sample, largest = Counter(), copies[one] - 1, 0
+            weights[12] += (copies[one] - 1) * scales.related
+            for other in range(len(keys)):
+                common = int((keys[one] == keys[other]).sum())
+                if other != one and common:
+                    is_related = (min(one, other), max(one, other)) in related
+                    weights[common] += copies[other] * (scales.related if is_related else scales.unrelated)
+                    in_sample += copies[other]
+            for band in range(12):
+                members = np.flatnonzero(keys[:, band] == keys[one, band]).tolist()
+                largest = max(largest, sum(copies[member] for member in members))
+            scale = weights.total() / in_sample if in_sample else 1.0
+            limit = math.inf if limits.max_candidates is None else limits.max_candidates
+            if limits.bucket_cap is not None and (largest - 1) * scale >= limits.bucket_cap:
+                limit = min(limit, 3)
+            for common in range(1, 13):
+                room = limit - sum(weights[more] for more in range(common + 1, 13))
+                expected = min(max(room / weights[common], 0), 1) if weights[common] else float(room > 0)
+                assert shares[one, common] == pytest.approx(expected)
 
-    def test_more_candidates_than_can_be_listed_are_the_reason_that_nothing_is_recommended(self, monkeypatch):
+    @pytest.mark.parametrize(
+        "limits", [StormLimits(None, 2), StormLimits(None, 4), StormLimits(6, 500), StormLimits(500, 500)]
+    )
+    def test_the_forecast_of_recall_is_that_of_the_detector_with_these_limits(self, limits):
+        """The last 80 of 400 documents are compared with 90 % of the others, in the mean."""
+        notice = " ".join(f"notice{at}" for at in range(24))
+        chance = random.Random(5)
+        originals = [[f"w{chance.randrange(3_000)}" for _ in range(24)] for _ in range(60)]
+        texts = []
+        for at in range(400):
+            changed = list(originals[at % 60])
+            changed[chance.randrange(24)] = f"changed{at}"
+            texts.append(f"{notice} {' '.join(changed)}")
+        banding, threshold = Banding(24, 3), 0.7
+        study = Study(WORDS, texts, FAMILY, floor=threshold)
+        shares = study.compared_shares(banding, Scales(0.9, 0.9), limits, 0.0)
+        forecast = found_share(study, banding, threshold, shares)
+        settings = {"permutations": 128, "seed": FAMILY.seed, "max_candidates": limits.max_candidates}
+        options = DetectorOptions("t", WORDS, banding, threshold=threshold, **settings)
+        store = MemoryIndex(bucket_cap=limits.bucket_cap)
+        store.open({})
+        run, found = DetectorRun(options, store), 0
+        for at, text in enumerate(texts):
+            matches = sum(len(one.matches) for one in run.add([document_at(at, f"d{at}", text)]).detections)
+            found += matches if at >= 320 else 0
+        true = np.count_nonzero(np.maximum(study.pairs.left, study.pairs.right) >= 320)
+        assert len(study.distinct.first_documents) == 400
+        assert forecast == pytest.approx(found / true, abs=0.1)
+        assert (forecast > 0.99) == (limits == StormLimits(500, 500))
+
+    def test_without_limits_the_chance_is_the_curve(self, study):
+        banding = Banding(9, 4)
+        shares = study.compared_shares(banding, Scales(1.0, 1.0), StormLimits(None, None), 0.0)
+        for similarity in (0.1, 0.5, 0.8, 1.0):
+            assert find_chance(similarity, banding, shares) == pytest.approx(banding.probability(similarity))
+        assert find_chance(0.8, banding, np.empty((0, 10))) == pytest.approx(banding.probability(0.8))
+        assert found_share(study, banding, 0.7, shares) == pytest.approx(measured_recall(study, banding, 0.7).measured)
+
+    def test_more_candidates_than_can_be_listed_find_nothing(self, study, monkeypatch):
         monkeypatch.setattr("streamdedup.tuning.buckets.MOST_CANDIDATES", 10)
-        with pytest.raises(SettingsError, match="candidate pairs in the sample"):
-            compare_settings(*asked(made_texts(300)), no_progress)
+        keys = study.band_keys(Banding(8, 1))
+        none = np.empty(0, np.int64)
+        shares = compared_shares(keys, study.distinct, none, Scales(1.0, 1.0), StormLimits(500, 500))
+        assert not shares.any()
+
+    @pytest.mark.parametrize("limits", [{}, {"bucket_cap": "none", "max_candidates": "none"}])
+    def test_more_candidates_than_can_be_listed_are_the_reason_and_no_limits_the_cure(self, limits, monkeypatch):
+        plan, sample = asked(made_texts(300))
+        plan = replace(plan, profile=named_profile(None, "articles", limits))
+        monkeypatch.setattr("streamdedup.tuning.buckets.MOST_CANDIDATES", 10)
+        with pytest.raises(SettingsError, match="candidate pairs, too many to list") as raised:
+            compare_settings(plan, sample, no_progress)
+        assert "limits" not in str(raised.value)
+        assert "max_candidates" not in str(raised.value)
+
+    def test_a_recall_that_the_limits_prevent_is_not_recommended(self):
+        texts = ["one notice that all share " * 9 + f"own{at}" for at in range(200)]
+        plan, sample = asked(texts)
+        limits = named_profile(None, "articles", {"bucket_cap": 1, "max_candidates": 1})
+        tight = replace(plan, profile=limits, kinds=(ShingleOptions("word", 1),))
+        with pytest.raises(SettingsError, match="no bands within 512 permutations reach a recall") as raised:
+            compare_settings(tight, sample, no_progress)
+        cures = ("recall_from", "min_recall", "permutations", "stop-shingles", 'both limits to "none"')
+        assert [cure for cure in cures if cure not in str(raised.value)] == []
+        lifted = named_profile(None, "articles", {"bucket_cap": "none", "max_candidates": "none"})
+        assert compare_settings(replace(tight, profile=lifted), sample, no_progress).recommendation
+
+    def test_a_row_has_as_many_more_bands_or_higher_limits_as_the_recall_needs(self):
+        notice = " ".join(f"notice{at}" for at in range(20))
+        texts = [f"{notice} {text}" for text in made_texts(2_000, words=24)]
+        study = Study(WORDS, texts, HashFamily(512), floor=0.5)
+        wide = workload(index_size=60_000.0, collection_size=2_000, most_permutations=512)
+        for row in table_rows(study, wide, [0.6, 0.8], [0.95]):
+            assert row.chance <= row.banding.probability(row.threshold) + 1e-9
+            assert row.reaches_recall == (row.chance >= row.min_recall)
+            assert row.permutations == max(128, row.banding.permutations)
+        tight = workload(index_size=60_000.0, collection_size=2_000, limits=StormLimits(2, 2))
+        (row,) = table_rows(study, tight, [0.6], [0.95])
+        assert not row.reaches_recall
+        assert row.chance < 0.95
 
 
 def test_passages_of_stop_shingles_are_whole_and_the_most_frequent_comes_first():
@@ -452,7 +557,7 @@ class TestProposals:
 
     @pytest.mark.parametrize(
         ("value", "shown"),
-        [(0.0, "0"), (0.406, "0.41"), (9.96, "10"), (104.0, "100"), (8488.0, "8,500")],
+        [(None, "too many"), (0.0, "0"), (0.406, "0.41"), (9.96, "10"), (104.0, "100"), (8488.0, "8,500")],
     )
     def test_estimated_numbers_have_two_digits(self, value, shown):
         assert count_text(value) == shown
@@ -549,7 +654,7 @@ class TestTime:
         _, kinds, settings, recalls = re.split("Kinds of shingles,|Settings by kind|Minimum recall R", shown)
         plain = [" ".join(re.sub("\x1b.*?m", "", text).split()) for text in (kinds, settings, recalls)]
         names = [re.findall("Not shown at this width: ([^.]*)", text) for text in plain]
-        assert names == [*[["+ /million, memory, docs/s, R"]] * 2, ["docs/s"]]
+        assert names == [*[["expected, + /million, memory, docs/s, R"]] * 2, ["docs/s"]]
 
     @pytest.mark.parametrize("kinds", [(), (ShingleOptions("char", 5),)])
     @pytest.mark.parametrize(("time_s", "is_cut"), [(0.05, True), (50.0, False)])
@@ -726,6 +831,20 @@ class TestSteps:
         similarities, weights = study.pairs.similarities, study.counts[:, 0]
         added = (similarities >= 0.5) & (similarities < 0.7)
         assert steps[2]["found"] == pytest.approx(weights[added & is_found].sum() / weights[added].sum())
+
+
+class TestCaps:
+    def test_limits_that_hide_pairs_are_raised(self):
+        """A cluster of 60 texts that differ in one word: limits of 10 hide most of its pairs."""
+        text = words(80, 1).split()
+        texts = [" ".join([*text[:at], f"new{at}", *text[at + 1 :]]) for at in range(60)] + made_texts(200)
+        study = Study(WORDS, texts, FAMILY, floor=0.5)
+        (row,) = table_rows(
+            study, workload(index_size=260.0, collection_size=260, limits=StormLimits(10, 10)), [0.8], [0.9]
+        )
+        assert row.reaches_recall
+        assert row.limits.max_candidates > 10
+        assert row.recall.measured - row.found_share <= MOST_UNCOMPARED
 
 
 class TestAdvice:

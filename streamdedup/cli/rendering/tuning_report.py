@@ -144,7 +144,7 @@ def curve_chart(results: dict[str, Any]) -> Chart:
 
 
 def memory_chart(results: dict[str, Any]) -> Chart:
-    """Draw memory and recall of each row at the recommended threshold."""
+    """Draw memory and recall of each row at the recommended threshold; the limits for storms do not count."""
     recommendation = results["recommendation"]
     rows = [row for row in results["rows"] if row["threshold"] == recommendation["threshold"]]
     figure, axes = _axes("chance at recall_from", "memory")

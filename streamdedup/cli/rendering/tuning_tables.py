@@ -103,8 +103,9 @@ def settings_table(results: dict[str, Any], rows: Sequence[dict[str, Any]]) -> T
         "t": lambda row: f"{row['threshold']:g}",
         "R": lambda row: f"{row['min_recall']:g}",
         "bands": lambda row: f"{row['bands']} x {row['rows']}",
-        "P(s)": lambda row: share_text(row["probability_at_recall_from"]),
-        "measured": lambda row: share_text(row["measured_recall"], row["pairs"]),
+        "P(s)": lambda row: share_text(row["found_at_recall_from"]) + ("" if row["recall_reached"] else "!"),
+        "expected": lambda row: share_text(row["expected_recall"], row["pairs"]),
+        "measured": lambda row: share_text(row["found_recall"], row["pairs"]),
         "pairs": lambda row: f"{row['pairs']:,}",
         "candid.": lambda row: count_text(row["candidates_that_stay"]),
         "+ /million": lambda row: count_text(row["candidates_that_grow_per_million"]),
@@ -117,13 +118,14 @@ def settings_table(results: dict[str, Any], rows: Sequence[dict[str, Any]]) -> T
     is_best = [all(row[key] == recommendation[key] for key in keys) for row in rows]
     caption = (
         f"P(s): chance to find a pair exactly at s, which is recall_from ({recommendation['recall_from']:g}), or t "
-        "where it is higher; measured: share of the sample's pairs from s on. Pairs: all that are alerted. "
+        "where it is higher; measured: share of the sample's pairs from s on; both with bucket_cap and max_candidates "
+        "as forecast. P(s)!: below R. Expected: the share without these limits. Pairs: all that are alerted. "
         "Candidates: in an index as large as the collection, and more by chance for each million documents. "
         "Memory on Redis 7, documents/s of one daemon, both as forecast."
     )
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
-    omittable = ("+ /million", "memory", "docs/s", "R")
+    omittable = ("expected", "+ /million", "memory", "docs/s", "R")
     return TextTable(title, list(columns), cells, caption, is_best.index(True), omittable)
 
 
@@ -153,8 +155,8 @@ def recalls_table(results: dict[str, Any]) -> TextTable:
         [
             f"{row['min_recall']:g}",
             f"{row['bands']} x {row['rows']}",
-            share_text(row["probability_at_recall_from"]),
-            *(share_text(row[key], row["pairs"]) for key in ("measured_recall", "documents_without_alert")),
+            share_text(row["found_at_recall_from"]),
+            *(share_text(row[key], row["pairs"]) for key in ("found_recall", "documents_without_alert")),
             count_text(row["bytes_per_document"]),
             count_text(row["documents_per_s"]),
         ]
@@ -288,8 +290,10 @@ def share_text(share: float | None, pair_count: int | None = None) -> str:
     return "none" if share is None else f"{share:.{decimals}f}"
 
 
-def count_text(estimate: float) -> str:
-    """Return an estimated number with two digits, such as ``1,200``."""
+def count_text(estimate: float | None) -> str:
+    """Return an estimated number with two digits, such as ``1,200``; None for more candidates than a study lists."""
+    if estimate is None:
+        return "too many"
     return f"{estimate:.2g}" if estimate < 10 else f"{float(f'{estimate:.2g}'):,.0f}"
 
 
