@@ -77,10 +77,11 @@ CHANGES ?= 0
 ENDS ?= 0
 LAYOUT ?= sets
 LOSSES ?= 0
+REPORT ?= chaos-report.json
 
 .PHONY: chaos
-chaos: $(VENV)/.dev ## Faults while documents flow: SEED=, KILLS=, BROKERS=1 or 3, CHANGES= and ENDS= (shares), LAYOUT=, LOSSES=; see docs/testing.md
-	$(BIN)/python -m tests.chaos storm --seed $(SEED) --kills $(KILLS) --brokers $(BROKERS) --changes $(CHANGES) --ends $(ENDS) --layout $(LAYOUT) --losses $(LOSSES)
+chaos: $(VENV)/.dev ## Faults while documents flow: SEED=, KILLS=, BROKERS=1 or 3, CHANGES= and ENDS= (shares), LAYOUT=, LOSSES=, SUPPRESS=1, REPORT=; see docs/testing.md
+	$(BIN)/python -m tests.chaos storm --seed $(SEED) --kills $(KILLS) --brokers $(BROKERS) --changes $(CHANGES) --ends $(ENDS) --layout $(LAYOUT) --losses $(LOSSES) $(if $(SUPPRESS),--suppress) --report $(REPORT)
 
 .PHONY: chaos-selftest
 chaos-selftest: $(VENV)/.dev ## Deliberately broken loops, each of which the harness must catch

@@ -23,8 +23,8 @@ def world(redis_program):
         yield made
 
 
-def test_a_short_storm_of_kills_while_documents_change_loses_and_doubles_nothing(world):
-    report = Storm(world, Options(seed=4, kills=3, kinds=(), changes=0.1, ends=0.2)).run()
+def test_a_short_storm_with_suppressed_pairs_publishes_all_others_once_and_none_of_them(world):
+    report = Storm(world, Options(seed=4, kills=3, kinds=(), changes=0.1, ends=0.2, suppressing=True)).run()
     assert report.good, "\n".join(report.lines())
     assert report.verdict.expected_count
 

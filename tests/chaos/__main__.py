@@ -22,6 +22,8 @@ from tests.support.processes import processes_with
 RUN_MARK = "CHAOS_RUN_OF_STREAMDEDUP"
 #: Loops that the short run must distinguish. Random faults seldom show the breach of another rule.
 STORMY = (None, "no-claim")
+#: A trap for each story.
+STORIES = {trap.story: trap for trap in TRAPS}
 
 
 def storm(arguments: argparse.Namespace) -> bool:
@@ -32,6 +34,7 @@ def storm(arguments: argparse.Namespace) -> bool:
         changes=arguments.changes,
         ends=arguments.ends,
         broken=arguments.broken,
+        suppressing=arguments.suppress,
         layout=arguments.layout,
         losses=arguments.losses,
         keep=arguments.keep,
@@ -39,9 +42,10 @@ def storm(arguments: argparse.Namespace) -> bool:
     )
     print(f"seed {options.seed}: {options.kills} kills and {', '.join(options.kinds)}", flush=True)
     with a_world(arguments.brokers, "redis-server") as world:
-        played = [_play(trap, world, None) for trap in TRAPS]
+        played = [_play(trap, world, None) for trap in STORIES.values()]
         report = Storm(world, options, lambda line: print(line, flush=True)).run()
     print(*report.lines(), sep="\n", flush=True)
+    report.write(arguments.report)
     return all(played) and report.good
 
 
@@ -95,8 +99,10 @@ def main() -> None:
     run.add_argument("--ends", type=_share, default=0.0, help="share of records that append to a document or delete it")
     run.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="with a loop that is broken on purpose")
     run.add_argument("--losses", type=int, default=0, help="number of losses of the index")
+    run.add_argument("--suppress", action="store_true", help="with rules of the profile about what is alerted")
     run.add_argument("--layout", choices=LAYOUTS, default="sets", help="bucket layout of the index")
     run.add_argument("--keep", type=Path, metavar="FOLDER", help="for the topics and logs of a bad run")
+    run.add_argument("--report", type=Path, default=Path("chaos-report.json"), help="file for the report, as JSON")
     run.set_defaults(do=storm)
     commands.add_parser("selftest", help="broken loops must be caught").set_defaults(do=selftest)
     arguments = parser.parse_args()

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka.errors import KafkaError
+from msgspec import structs
 
+from streamdedup import clock
 from streamdedup.daemon import rebuild_run
 from streamdedup.daemon.partitions import PartitionOwnership
+from streamdedup.detection.model import published_pair_key
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.redis.fenced import EncodedFences, RedisPart
@@ -19,6 +22,7 @@ from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Hits
 from streamdedup.kafka import producer
 from streamdedup.kafka.errors import CLIENT_ERRORS
+from streamdedup.wire import Alert
 from tests.buckets import members_in_set
 
 #: Called with points, as in ``watched_daemon``.
@@ -135,6 +139,36 @@ def not_seeded(_on_point: OnPoint) -> None:
     rebuild_run.RebuildRun._seed = lambda _self, _topic, _fences: None
 
 
+def first_match(_on_point: OnPoint) -> None:
+    """Seed the claim of the first match of an alert only."""
+    add = rebuild_run.Seeds.add
+    rebuild_run.Seeds.add = lambda self, alert: add(self, structs.replace(alert, matches=alert.matches[:1]))
+
+
+def half_window(_on_point: OnPoint) -> None:
+    """Seed the claims of half a window only."""
+    batches = rebuild_run.RebuildRun._batches
+
+    def later_batches(self: Any, topics: Any, since_ms: Any, ends: Any, starts: Any = None) -> Any:
+        # Of all topics, only that of the alerts has no end.
+        late_ms = clock.now_ms() - self._target.lifetime_ms // 2 if ends is None else since_ms
+        return batches(self, topics, late_ms, ends, starts)
+
+    rebuild_run.RebuildRun._batches = later_batches
+
+
+def own_position(_on_point: OnPoint) -> None:
+    """Seed claims for the position of the alert, so that a replay of this position has them again."""
+    add = rebuild_run.Seeds.add
+
+    def add_own(self: Any, alert: Alert) -> None:
+        add(self, alert)
+        for match in alert.matches:
+            self.claims[published_pair_key(match)] = alert.document.position
+
+    rebuild_run.Seeds.add = add_own
+
+
 def _keep_source() -> None:
     """Give the sink access to its source."""
     opened = producer.KafkaTransport.open
@@ -157,4 +191,7 @@ BREAKS: dict[str, Callable[[OnPoint], None]] = {
     "no-fence": no_fence,
     "no-partners": no_partners,
     "not-seeded": not_seeded,
+    "first-match": first_match,
+    "half-window": half_window,
+    "own-position": own_position,
 }

@@ -1,8 +1,9 @@
 """The report of a run: its options, its faults with their effects, the rebuilds, and the verdict."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.chaos import losses
@@ -26,6 +27,7 @@ class Options:
         changes: Share of records that change a document.
         ends: Share of records that append to a document, delete it, or insert it again.
         broken: Broken loop of the daemons; None is the correct loop.
+        suppressing: Whether rules of the profile suppress pairs.
         losses: Number of losses of the index; with any, documents expire, and some live as long as the run.
         keep: Folder for the topics and logs of a bad run; None for none.
     """
@@ -38,6 +40,7 @@ class Options:
     changes: float = 0.0
     ends: float = 0.0
     broken: str | None = None
+    suppressing: bool = False
     layout: str = "sets"
     losses: int = 0
     keep: Path | None = None
@@ -52,11 +55,15 @@ class Options:
 class Struck:
     """A fault that has occurred, at a point of a stage of its victim, and its effects on victim and servers.
 
-    ``ahead``: whether the victim had read a batch ahead. ``stops_s``: time that each requested stop took, in seconds.
+    ``at_s``: seconds since the start of the run. ``ahead``: whether the victim had read a batch ahead. ``stops_s``:
+    time that each requested stop took, in seconds.
     """
 
     kind: str
     stage: str
+    at_s: float = 0.0
+    victim: str = ""
+    place: str | None = None
     ahead: bool = False
     effects: list[str] = field(default_factory=list)
     stops_s: list[float] = field(default_factory=list)
@@ -128,3 +135,15 @@ class Report:
         if self.unproven():
             yield f"PROVES NOTHING about: {', '.join(self.unproven())}"
         yield str(self.verdict)
+
+    def write(self, path: Path) -> None:
+        """Write the report as JSON."""
+        verdict = self.verdict
+        content = asdict(self) | {
+            "lost": None if verdict is None else verdict.lost_count,
+            "doubled": None if verdict is None else verdict.doubled_count,
+            "invented": None if verdict is None else verdict.invented_count,
+            "unproven": self.unproven(),
+            "good": self.good,
+        }
+        path.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from tests.chaos.faults import KINDS, POINTS, Strike, effects_of
 from tests.chaos.losses import LOSSES
 from tests.chaos.report import Options, Report, Struck
 from tests.chaos.stream import endless
-from tests.chaos.verdict import judge_topics
+from tests.chaos.verdict import SUPPRESSING, judge_topics
 from tests.chaos.world import Producing, WatchedDaemon, World, has_read_ahead, last_point, stage_of
 from tests.daemons import Installation
 
@@ -90,7 +90,7 @@ class Storm:
         self._rng = random.Random(f"storm {options.seed}")
         given = {"batch_records": BATCH_RECORDS, "bucket_layout": options.layout}
         self._installation: Installation = world.install(PARTITIONS, **given)
-        self._settings = losses.SETTINGS if options.losses else {}
+        self._settings = (SUPPRESSING if options.suppressing else {}) | (losses.SETTINGS if options.losses else {})
         self._copies = losses.Copies(world, self._rng)
         self._daemons = [WatchedDaemon(self._installation, name, self._settings, options.broken) for name in "abc"]
         self._spares: list[WatchedDaemon] = []
@@ -121,7 +121,13 @@ class Storm:
             for daemon in [*self._daemons, *self._spares]:
                 daemon.__exit__(None, None, None)
         self._report.rebuilds = losses.rebuilds(self._installation.folder)
-        self._report.verdict = judge_topics(kafka, topic, self._installation.duplicates, self._options.window_ms)
+        self._report.verdict = judge_topics(
+            kafka,
+            topic,
+            self._installation.duplicates,
+            self._options.window_ms,
+            suppressing=self._options.suppressing,
+        )
         if not self._report.good and self._options.keep is not None:
             keep_evidence(self._installation, self._options.keep)
         self._report.seconds = time.monotonic() - self._began
@@ -146,11 +152,11 @@ class Storm:
             time.sleep(self._rng.uniform(0, RUN_S))
         struck_ns = time.monotonic_ns()
         trace, place = victim.trace, last_point(victim.trace)
-        struck = Struck(planned.kind, stage_of(place), has_read_ahead(trace))
+        at_s = round(time.monotonic() - self._began, 2)
+        struck = Struck(planned.kind, stage_of(place), at_s, victim.name, place, has_read_ahead(trace))
         self._lag_s()
         strike = Strike(self._world, victim, self._spare, self._rng)
         self._report.struck.append(struck)
-        at_s = time.monotonic() - self._began
         self._say(f"{at_s:8.1f} s  {struck.kind:24} {victim.name} at {place} ({struck.stage})")
         before = losses.rebuilds(self._installation.folder)
         try:
@@ -231,7 +237,8 @@ class Storm:
         if victim.trace != trace:  # it ended, and was started with a new trace
             struck.effects.append("ended")
             if struck.kind == "kill":
-                struck.stage = stage_of(last_point(trace))
+                struck.place = last_point(trace)
+                struck.stage = stage_of(struck.place)
             return
         since = max((p.at_ns for p in victim.passages() if p.at_ns <= struck_ns), default=0)
 

@@ -7,6 +7,7 @@ all partitions. The verdict reads the topics, not this module.
 import random
 from collections import deque
 from collections.abc import Iterator
+from zlib import crc32
 
 import msgspec
 
@@ -32,7 +33,11 @@ BAD_VALUES = (b"not json", b'{"id": 7}', b'{"text": "without an id"', b"\xff\xfe
 
 
 def a_record(identity: str, text: str) -> KeyValue:
-    return identity.encode(), msgspec.json.encode({"id": identity, "text": text})
+    """A document as a record; its source follows from the id, and one id in five has none."""
+    fields = {"id": identity, "text": text}
+    if number := crc32(identity.encode()) % 5:
+        fields["source"] = f"s{number - 1}"
+    return identity.encode(), msgspec.json.encode(fields)
 
 
 def an_operation(op: str, identity: str, **fields: str) -> KeyValue:

@@ -17,7 +17,7 @@ from tests import servers
 from tests.chaos.stream import KeyValue, a_record, endless
 from tests.chaos.verdict import Verdict, judge_topics
 from tests.chaos.world import WatchedDaemon, World
-from tests.daemons import Installation
+from tests.daemons import Installation, set_offsets
 
 #: A text, a near-duplicate of it, and a different text.
 TEXT = "the ferry to kestrel bay runs again from the first week of may with six crossings a day"
@@ -41,6 +41,8 @@ HELD = {
 }
 #: API key of the produce request.
 PRODUCE = 0
+#: Retention and slack of scenarios in which the index is lost, in seconds.
+RETENTION_S, SLACK_S = 40, 40
 #: Longest time until all records are committed at the end of a scenario, in seconds.
 DRAIN_S = 180.0
 
@@ -54,10 +56,11 @@ class Scene:
     broken: str | None
     daemons: list[WatchedDaemon] = field(default_factory=list)
     produced: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
 
     def daemon(self, name: str, **settings: str) -> WatchedDaemon:
         """Return a daemon that is not started yet, with its settings of Kafka."""
-        keyed = PATIENT_WITH_REDIS | {f"kafka.{key}": value for key, value in settings.items()}
+        keyed = PATIENT_WITH_REDIS | self.settings | {f"kafka.{key}": value for key, value in settings.items()}
         daemon = WatchedDaemon(self.installation, name, keyed, self.broken, full_batches=True)
         self.daemons.append(daemon)
         return daemon
@@ -237,6 +240,19 @@ def match_gone(scene: Scene) -> None:
 
 def flushed_in_flight(scene: Scene) -> None:
     """The index is lost while a document is in progress, and an alert names two matches: the document is the second."""
+    _lose_in_flight(scene, 0.0)
+
+
+def flushed_later(scene: Scene) -> None:
+    """The same, more than half a window after the alert."""
+    _lose_in_flight(scene, (RETENTION_S + SLACK_S) / 2 + 5)
+
+
+def _lose_in_flight(scene: Scene, pause_s: float) -> None:
+    scene.settings = {
+        "profiles.articles.retention": f"{RETENTION_S}s",
+        "profiles.articles.retention_slack": f"{SLACK_S}s",
+    }
     scene.pair_of_owners(**HELD)
     before = scene.installation.committed_count()
     scene.produce(1, a_record("a", TEXT))
@@ -244,11 +260,26 @@ def flushed_in_flight(scene: Scene) -> None:
     owner, _ = scene.hold_owner("before_begin", 0, a_record("x", TEXT))
     scene.produce(1, a_record("y", NEAR))
     scene.installation.wait_committed(before + 2)
+    time.sleep(pause_s)
     with scene.world.redis_client() as client:
         client.flushall()
     owner.kill()
     owner.release()
     owner.start()
+
+
+def flushed_and_set_back(scene: Scene) -> None:
+    """The index is lost, and an operator sets the offsets back behind an alert."""
+    a = scene.daemon("a", **HELD)
+    a.start()
+    scene.produce(0, a_record("x", TEXT), a_record("y", NEAR))
+    scene.installation.wait_committed(2)
+    a.stop()
+    with scene.world.redis_client() as client:
+        client.flushall()
+    topics = scene.installation
+    set_offsets(topics.kafka, topics.group, {(topics.topic, 0): 1})
+    a.start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +305,9 @@ TRAPS = (
     Trap(awake_too_late, "no-fence", loses=True),
     Trap(match_gone, "no-partners", loses=True),
     Trap(flushed_in_flight, "not-seeded", loses=False),
+    Trap(flushed_in_flight, "first-match", loses=False),
+    Trap(flushed_later, "half-window", loses=False),
+    Trap(flushed_and_set_back, "own-position", loses=False),
 )
 
 

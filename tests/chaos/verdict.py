@@ -26,6 +26,14 @@ from streamdedup.wire import content_digest, decode_alert
 from tests.made_corpus import the_expected
 from tests.servers import read_topic, wait_no_transaction
 
+#: Sources of which pairs are suppressed, and least number of shingles of two words, under ``SUPPRESSING``.
+IGNORED, MIN_SHINGLES = ("s0", "s1"), 14
+#: Settings of daemons that suppress pairs.
+SUPPRESSING = {
+    "profiles.articles.ignore_same_source": "true",
+    "profiles.articles.ignore_sources": json.dumps([IGNORED]),
+    "profiles.articles.min_shingles": MIN_SHINGLES,
+}
 #: A document in one version: its id, the number of earlier deletions, and the digest of the upserted text.
 Version = tuple[str, int, str]
 #: Two versions, sorted.
@@ -50,6 +58,7 @@ class State:
     text: str
     version: Version
     until: int | None = None
+    source: str | None = None
     times_ms: tuple[int, int] = (0, 0)
     before: "State | None" = field(default=None, repr=False)
 
@@ -153,7 +162,7 @@ class _Reading:
         if op == "delete":
             self._delete(identity, place)
         elif op == "upsert":
-            self._upsert(identity, text, place, time_ms)
+            self._upsert(identity, text, place, fields.get("source"), time_ms)
         elif identity in self._last:
             self._append(identity, text, place, time_ms)
         else:
@@ -165,7 +174,7 @@ class _Reading:
             before.until = place[2]
             self._deletions[identity] += 1
 
-    def _upsert(self, identity: str, text: str, place: Place, time_ms: int) -> None:
+    def _upsert(self, identity: str, text: str, place: Place, source: str | None, time_ms: int) -> None:
         digest = content_digest(text).hex()
         before = self._last.get(identity)
         if before is not None and before.digest == digest:
@@ -173,12 +182,12 @@ class _Reading:
             before.times_ms = before.times_ms[0], time_ms
         else:
             version = identity, self._deletions[identity], digest
-            self._now(identity, State(place, digest, text, version), time_ms)
+            self._now(identity, State(place, digest, text, version, source=source), time_ms)
 
     def _append(self, identity: str, text: str, place: Place, time_ms: int) -> None:
         before = self._last[identity]
         digest = blake2b(bytes.fromhex(before.digest) + content_digest(text), digest_size=16).hexdigest()
-        state = State(place, digest, f"{before.text}\n{text}", before.version)
+        state = State(place, digest, f"{before.text}\n{text}", before.version, source=before.source)
         self._now(identity, state, time_ms)
 
     def _now(self, identity: str, state: State, time_ms: int) -> None:
@@ -208,6 +217,15 @@ def near_texts(texts: Iterable[str]) -> set[tuple[str, str]]:
     return pairs | {(b, a) for a, b in pairs} | {(text, text) for text in distinct}
 
 
+def is_suppressed(a: State, b: State) -> bool:
+    """Tell whether a pair is suppressed under ``SUPPRESSING``."""
+    if min(len(set(itertools.pairwise(state.text.split()))) for state in (a, b)) < MIN_SHINGLES:
+        return True
+    if not a.source or not b.source:
+        return False
+    return a.source == b.source or {a.source, b.source} == set(IGNORED)
+
+
 def _versions(a: State, b: State) -> VersionPair:
     first, second = sorted((a.version, b.version))
     return first, second
@@ -228,7 +246,12 @@ def _sides(records: Iterable[Any]) -> Iterable[tuple[tuple[Place, str, str], tup
 
 
 def alerted(
-    records: Iterable[Any], content: History, near: set[tuple[str, str]], window_ms: int | None
+    records: Iterable[Any],
+    content: History,
+    near: set[tuple[str, str]],
+    window_ms: int | None,
+    *,
+    suppressing: bool = False,
 ) -> tuple[Counter[VersionPair], set[Any]]:
     """Return the number of alerts of each pair in a duplicates topic, and alerted pairs that never existed."""
     seen: Counter[VersionPair] = Counter()
@@ -240,6 +263,7 @@ def alerted(
             a is not None
             and b is not None
             and all((state.version[0], state.digest) == side[1:] for state, side in zip((a, b), sides, strict=True))
+            and not (suppressing and is_suppressed(a, b))
         )
         if right and a.version[0] != b.version[0] and (a.text, b.text) in near and content.together(a, b, window_ms):
             seen[_versions(a, b)] += 1
@@ -258,9 +282,17 @@ def dead_letters(records: Iterable[Any]) -> Counter[tuple[Place, bytes | None, b
 
 
 def judge(
-    inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[Any], window_ms: int | None = None
+    inputs: Iterable[Any],
+    duplicates: Iterable[Any],
+    letters: Iterable[Any],
+    window_ms: int | None = None,
+    *,
+    suppressing: bool = False,
 ) -> Verdict:
-    """Compare the records of the output topics with those of the input topic; ``window_ms`` is the retention."""
+    """Compare the records of the output topics with those of the input topic; ``window_ms`` is the retention.
+
+    ``suppressing``: whether the daemons had the settings ``SUPPRESSING``.
+    """
     content = history(inputs)
     near = near_texts(state.text for state in content.states.values())
     final: dict[str, list[State]] = defaultdict(list)
@@ -270,9 +302,11 @@ def judge(
         _versions(a, b)
         for texts in near
         for a, b in itertools.product(*(final.get(text, ()) for text in texts))
-        if a.version[0] != b.version[0] and (window_ms is None or a.distances_ms(b)[1] <= window_ms)
+        if a.version[0] != b.version[0]
+        and not (suppressing and is_suppressed(a, b))
+        and (window_ms is None or a.distances_ms(b)[1] <= window_ms)
     }
-    seen, invented = alerted(duplicates, content, near, window_ms)
+    seen, invented = alerted(duplicates, content, near, window_ms, suppressing=suppressing)
     kept = dead_letters(letters)
     bad = {(place, *record) for place, record in content.poison.items()}
     return Verdict(
@@ -287,9 +321,11 @@ def judge(
     )
 
 
-def judge_topics(bootstrap: str, topic: str, duplicates: str, window_ms: int | None = None) -> Verdict:
+def judge_topics(
+    bootstrap: str, topic: str, duplicates: str, window_ms: int | None = None, *, suppressing: bool = False
+) -> Verdict:
     """Judge an installation whose input is completely processed and whose daemons have stopped."""
     # The transaction of a killed daemon hides later messages until the broker aborts it.
     wait_no_transaction(bootstrap, [duplicates, f"{duplicates}.dlq"])
     inputs, pairs, letters = (read_topic(bootstrap, name) for name in (topic, duplicates, f"{duplicates}.dlq"))
-    return judge(inputs, pairs, letters, window_ms)
+    return judge(inputs, pairs, letters, window_ms, suppressing=suppressing)

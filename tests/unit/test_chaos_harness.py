@@ -1,5 +1,6 @@
 """The points and stories of the chaos harness, and the page that names its faults."""
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -44,3 +45,12 @@ class TestPlan:
         assert Report(short, [felt, missed]).missing() == [("freeze", "index")]
         others = [("kill", "index"), ("kill", "commit"), *(("freeze", stage) for stage in POINTS)]
         assert Report(Options(seed=5, kills=1), [felt, missed]).missing() == others
+
+
+def test_a_report_has_its_faults_and_what_it_does_not_prove(tmp_path):
+    felt = Struck("kill", "index", at_s=1.5, victim="a", place="before_add", effects=["ended"])
+    Report(Options(seed=5, kills=1, every_stage=False, losses=1), [felt]).write(tmp_path / "report.json")
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    (struck,) = report["struck"]
+    assert (struck["kind"], struck["victim"], struck["effects"]) == ("kill", "a", ["ended"])
+    assert (report["unproven"], report["good"]) == (["1 losses"], False)
