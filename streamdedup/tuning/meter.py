@@ -10,7 +10,8 @@ represents, so counts of pairs are estimates. Pairs have the rows of the used te
   source (or all without a source) that pairs link: texts of one template.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Final, NamedTuple
@@ -24,6 +25,7 @@ from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_learning import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.comparison import ComparedSettings
+from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.rows import TuningRow, table_rows
 from streamdedup.tuning.shown_pairs import SHOWN_COUNT, across_share, in_families
 from streamdedup.tuning.study import Study
@@ -35,6 +37,10 @@ _TEXT_KEYS: Final = ("fold_marks", "fold_variants", "fold_look_alikes", "keep_ur
 _LEAST_ACROSS: Final = 0.8
 #: Fewest pairs of different texts that a step to a lower threshold adds: as many as can be shown.
 _LEAST_ADDED: Final = SHOWN_COUNT
+#: Least shingles and documents of a passage that a warning names where no document has a source.
+_PASSAGE_SHINGLES, _PASSAGE_DOCUMENTS = 10, 100
+#: Characters of the passage that are shown.
+_PASSAGE_CHARS: Final = 120
 
 
 class MeasuredProposal(NamedTuple):
@@ -72,7 +78,7 @@ class ProposalMeter:
 
     Attributes:
         learnt: Stop shingles learnt from word shingles, also where the profile's unit is characters; None without any.
-        warnings: Reasons why a proposal is missing.
+        warnings: Reasons why a proposal is missing, and a passage that may be boilerplate.
     """
 
     def __init__(self, compared: ComparedSettings) -> None:
@@ -89,10 +95,7 @@ class ProposalMeter:
         learnt = self._learnt_with(words)
         self.learnt = _none_if_empty(learnt)
         if not any(compared.sample.sources):
-            self.warnings.append(
-                "no document has a source, so boilerplate of single sources is not looked for: name their field with "
-                "--source-field"
-            )
+            self.warnings += self._shared_passage(words)
         word_sets = study.sets if words == options else shingle_sets(Shingler(words), self.texts)
         left_out = _with_stops(words, frozenset() if learnt is None else learnt.stops.hashes)
         without_stops = word_sets if left_out == words else shingle_sets(Shingler(left_out), self.texts)
@@ -199,6 +202,24 @@ class ProposalMeter:
         except ValueError as error:
             self.warnings.append(f"boilerplate is not looked for: {error}")
             return None
+
+    def _shared_passage(self, options: ShingleOptions) -> Iterator[str]:
+        """Yield a warning about the most frequent long passage below the share of stop shingles, if there is one."""
+        texts = self._compared.sample.texts
+        share = _PASSAGE_DOCUMENTS / max(len(texts), 1)
+        if share >= DEFAULT_SHARE:
+            return
+        with suppress(ValueError):  # too many shingles to count those of so few documents
+            counts = learn_stop_shingles(((text, None) for text in texts), options, share).stops.counts
+            stops = frozenset() if self.learnt is None else self.learnt.stops.hashes
+            rare = {shingle: count for shingle, count in counts.items() if shingle not in stops}
+            for passage in frequent_passages(texts, rare, options):
+                if passage.shingles >= _PASSAGE_SHINGLES:
+                    yield (
+                        f"{passage.documents:,} documents share the passage {passage.text[:_PASSAGE_CHARS]!r}: if it "
+                        "is boilerplate, name the field of the source with --source-field, so that tune learns it"
+                    )
+                    return
 
 
 class _Boilerplate(NamedTuple):

@@ -1,4 +1,4 @@
-"""The most frequent stop shingles as readable passages, for ``cli.stop_shingles``.
+"""The most frequent stop shingles as readable passages, for ``cli.stop_shingles`` and ``meter``.
 
 A passage is a sequence of stop shingles that are consecutive in a text and about equally frequent, such as one notice.
 """

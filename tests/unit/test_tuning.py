@@ -601,11 +601,6 @@ class TestProposals:
         trials = proposed([*texts, *self.OTHERS, *(words(40, 5_000 + at) for at in range(150))])
         assert "stop_shingles" not in trials
 
-    @pytest.mark.parametrize("source", [None, "wire"])
-    def test_a_sample_without_sources_has_a_warning(self, source):
-        warnings = tuned(self.OTHERS, sources=[source] * len(self.OTHERS))["warnings"]
-        assert any("no document has a source" in warning for warning in warnings) == (source is None)
-
     def test_nothing_is_proposed_that_changes_no_pair(self):
         assert proposed(self.OTHERS) == {}
 
@@ -688,6 +683,13 @@ class TestSources:
         assert results["proposals"][0]["pairs"] > 100
         assert results["proposals"][0]["boilerplate"] is None
         assert "not judged" in tables_text(results, io.StringIO())
+
+    def test_a_passage_of_a_hundred_documents_is_named_where_sources_are_absent(self):
+        texts, sources = self.notices(100, 2_100)
+        (warning,) = [text for text in tuned(texts)["warnings"] if "share the passage" in text]
+        assert warning.startswith(f"100 documents share the passage '{words(60, 7)[:40]}")
+        for fewer in (tuned(texts, sources=sources), tuned(self.notices(99, 2_100)[0])):
+            assert not any("share the passage" in text for text in fewer["warnings"])
 
     @pytest.mark.parametrize(
         ("of_pair", "lowered"),
