@@ -89,7 +89,9 @@ class TopicReader(_Reader):
         partitions = sorted(TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
         self._opening_s = options.opening_timeout_s or options.fetch_timeout_s
         timeout_ms = round(1000 * self._opening_s)
-        with self._closed_on_error("find the ends of the topics, of which a partition may have no leader"):
+        with self._closed_on_error(
+            f"find the ends of {', '.join(options.topics)}, of which a partition may have no leader"
+        ):
             self._consumer.assign(partitions)
             beginnings = self._consumer.beginning_offsets(partitions, timeout_ms)
             ends = self._consumer.end_offsets(partitions, timeout_ms)
