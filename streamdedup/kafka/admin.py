@@ -12,7 +12,6 @@ import contextlib
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient
@@ -45,6 +44,8 @@ _TRANSACTIONS_SINCE = (2, 5)
 #: The broker's limits on what a client may ask for, in milliseconds.
 _MAX_TRANSACTION_KEY = "transaction.max.timeout.ms"
 _MIN_SESSION_KEY, _MAX_SESSION_KEY = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+#: Milliseconds in each unit of a duration, longest first.
+_UNITS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,8 +413,12 @@ def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[s
 
 
 def _duration_text(duration_ms: int) -> str:
-    """Return a duration such as ``31 days``, ``12:00:00`` or ``1 day, 12:00:00``."""
-    return str(timedelta(milliseconds=duration_ms)).removesuffix(", 0:00:00")
+    """Return a duration in the largest unit that divides it: ``31 days``, ``49 hours``."""
+    for unit, length_ms in _UNITS_MS.items():
+        count, remainder_ms = divmod(duration_ms, length_ms)
+        if count and not remainder_ms:
+            return counted(count, unit)
+    return f"{duration_ms:,} ms"
 
 
 def alter_topic_command(options: KafkaOptions, topic: str, configs: Mapping[str, str]) -> str:

@@ -106,6 +106,21 @@ def test_a_topic_whose_settings_kafka_refuses_is_put_to_an_operator_in_the_words
     assert str(error) == "cannot create topic t: min.insync.replicas is 9"
 
 
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (DAY_MS, "1 day"),
+        (3_600_000, "1 hour"),
+        (49 * 3_600_000, "49 hours"),
+        (90_000, "90 seconds"),
+        (7001, "7,001 ms"),
+    ],
+)
+def test_a_retention_is_written_in_its_largest_whole_unit(duration_ms, text):
+    (found,) = judged({"retention_ms": str(duration_ms)}, kept_ms=31 * DAY_MS)
+    assert f"keeps records for {text} only" in found.text
+
+
 def test_the_command_mends_all_that_is_too_short_and_nothing_else():
     (found,) = judged({"retention_ms": "604800000", "retention_bytes": "5"}, kept_ms=31 * DAY_MS)
     assert "for 7 days only and at most 5 bytes of a partition; a rebuild of the index needs all" in found.text
