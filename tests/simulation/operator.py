@@ -150,7 +150,7 @@ PATCHES: Mapping[str, Any] = {
     "KafkaTransport": _Transport,
     "require_confirmable": _nothing,
     "confirm": _nothing,
-    "typer": SimpleNamespace(echo=_nothing),
+    "tell": _nothing,
     "showing_keys": _silently,
     "showing_parts": _silently,
 }

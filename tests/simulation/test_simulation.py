@@ -59,6 +59,12 @@ def test_a_story_that_was_kept_ends_well(path):
     assert judged(parse(path.read_text()))[0] == []
 
 
+@pytest.mark.parametrize("name", ["drop-forced", "prepare-and-switch"])
+def test_a_command_prints_nothing(name, capsys):
+    judged(parse((STORIES / f"{name}.story").read_text()))
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
     ("name", "count"),
     [("deletion-removed", 1), ("match-saved-before-a-deletion", 0), ("match-saved-by-a-partition-behind", 0)],
