@@ -1171,6 +1171,33 @@ class TestStaging:
         assert store.open(FINGERPRINT) == Opening(is_created=False)
         assert list(store.get_entries([an_entry(8).number])) == [an_entry(8).number]
 
+    def test_on_a_cluster_a_process_that_loses_its_lease_in_a_scan_deletes_nothing(
+        self, cluster_servers, cluster_of_redis, monkeypatch
+    ):
+        keys_of_the_next = set()
+        staging, other = (
+            RedisStagingIndex(cluster_servers, RedisIndex(cluster_servers, self.PLACE, in_staging=True))
+            for _ in range(2)
+        )
+        store, fence = fenced(RedisIndex(cluster_servers, self.PLACE))
+        store.insert_entries([an_entry()], [fence])
+
+        def scanned_then_frozen(*place, scan=staging_module.scan_keys):
+            monkeypatch.undo()
+            keys = [page for page in scan(*place) if page]
+            cluster_servers.ask(staging._keys.staging, "UNLINK", staging._keys.staging)  # the lease has expired
+            begin(other)
+            other.store.insert_entries([an_entry()], [other.store.fence(PARTITION, 2, 0)])
+            other.complete(FINGERPRINT)
+            keys_of_the_next.update(cluster_of_redis.all_keys())
+            yield from keys
+
+        monkeypatch.setattr(staging_module, "scan_keys", scanned_then_frozen)
+        staging.take_lease()
+        with pytest.raises(BatchRefused, match="taken over"):
+            staging.clear()
+        assert set(cluster_of_redis.all_keys()) == keys_of_the_next > set()
+
     def test_on_a_cluster_a_process_that_has_lost_its_lease_deletes_nothing(self, cluster_servers):
         RedisIndex(cluster_servers, self.PLACE).open(FINGERPRINT)
         first, second = (
