@@ -108,8 +108,8 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
 def _stop_at_final_refusal(network: Any, reasons: list[Exception]) -> None:
     """Append to ``reasons`` why connections fail, and stop connecting after the first permanent reason.
 
-    Without this function a wrong password is tried again until the timeout, and is reported as a broker that does not
-    answer.
+    The client drops a refused login after logging it. Without this function a wrong password is tried again until the
+    timeout, and is reported as a broker that does not answer.
 
     Test: ``test_a_wrong_password_is_told_as_such_by_every_command``.
     """
