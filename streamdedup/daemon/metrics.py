@@ -236,7 +236,7 @@ class Metrics(MetricSet):
     )
     batch_seconds = DeclaredMetric(
         Histogram,
-        "Time by stage: of a batch poll (also an empty one), publish and ahead; of a chunk prepare and index.",
+        "Time by stage: of a batch poll (also an empty one), publish and ahead; mostly of a chunk prepare and index.",
         "One stage grows: index is the store, publish is Kafka; [lag grows](operating.md#lag-grows).",
         "stage",
         buckets=_STAGE_BUCKETS,
