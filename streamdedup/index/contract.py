@@ -330,7 +330,7 @@ class StagingIndex(Protocol):
         """To be called at least once a minute."""
 
     def complete(self, fingerprint: Fingerprint) -> None:
-        """Turn the staging index into the index, and give up the lease; with ``fingerprints.REBUILT_S``."""
+        """Turn the staging index into the index, and give up the lease; ``fingerprint`` also has ``REBUILT_S``."""
 
     def abandon(self) -> None:
         """Give up the lease; never raises."""

@@ -6,7 +6,8 @@ For the chaos harness only. Every point of a step (``tests.crash_points``) becom
 nanoseconds of the monotonic clock, and the point. The file ``TRACE.aim`` names a manner and a point. At the next
 passage of that point the file is renamed to ``TRACE.held``, and the process freezes until SIGCONT (``freeze``), or the
 step waits until the file is removed, while the client's heartbeats continue (``stall``). With ``--full-batches``
-there is no slow start: a scenario may need several records in the first batch.
+there is no slow start: a scenario may need several records in the first batch. The daemon then reads ahead from the
+first commit on.
 """
 
 import argparse
