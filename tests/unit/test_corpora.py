@@ -81,6 +81,13 @@ def tar(members, *, compress=True):
     return buffer.getvalue()
 
 
+def header_of(name, size):
+    """Return the header of a member of a tar archive."""
+    member = tarfile.TarInfo(name)
+    member.size = size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
 def stdin(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
 
@@ -394,6 +401,27 @@ def test_links_and_devices_in_an_archive_are_passed_over(tmp_path):
     assert failure(write(tmp_path, "a.tar", buffer.getvalue())).endswith("an archive without .sgm files")
 
 
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.DIRTYPE])
+def test_a_link_or_a_folder_has_no_content_in_an_archive_in_spite_of_its_size(tmp_path, kind):
+    member = tarfile.TarInfo("link.sgm")
+    member.type, member.size = kind, 1_234  # of the target, or of the entries
+    content = member.tobuf(tarfile.USTAR_FORMAT) + tar({"r.sgm": SGML}, compress=False)
+    assert len(list(CorpusReader(write(tmp_path, "a.tar", content)))) == 4
+
+
+@pytest.mark.parametrize("content", [bytes(8 << 20), b"22 GNU.sparse.map=x,y\n"])
+def test_the_extended_header_of_a_member_in_an_archive_is_skipped(tmp_path, content):
+    member = tarfile.TarInfo("header")
+    member.type, member.size = tarfile.XHDTYPE, len(content)
+    extended = member.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % 512)
+    path = write(tmp_path, "a.tgz", gzip.compress(extended + tar({"r.sgm": SGML}, compress=False)))
+    tracemalloc.start()
+    assert len(list(CorpusReader(path))) == 4
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 2_000_000
+
+
 # Compression and standard input
 
 
@@ -548,9 +576,11 @@ def test_a_folder_without_sgml_files_is_an_error(tmp_path):
         (tar({"a.txt": b"text"}), "without .sgm files"),
         (tar({"r.sgm": SGML})[:-8], "cut short"),
         (tar({"r.sgm": SGML}, compress=False)[:1024], "cut short"),
-        (tar({"r.sgm": SGML}, compress=False) + b"s.sgm" * 10_000, "damaged archive"),
+        (tar({"a.txt": bytes(512)}, compress=False)[:1024], "no end mark"),
         (tar({"r.sgm": SGML}, compress=False)[:512] + bytes(512 * 4) + b"x" * 512, "no Reuters-21578 article"),
         (tar({"r.sgm": SGML}, compress=False)[:512].replace(b"r.sgm", b"s.sgm"), "damaged archive"),
+        (tar({"r.sgm": SGML, "x.sgm": SGML}, compress=False).replace(b"x.sgm", b"y.sgm"), "damaged archive"),
+        (header_of("r.sgm", -5) + bytes(1024), "a member of negative size"),
         (SGML.partition(b"</TEXT>")[0], "cut short: the article that begins on line 2 does not end"),
         (SGML.replace(b"</REUTERS>", b"", 1), "an article begins inside the one that begins on line 2"),
         (b'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n', "no Reuters-21578 article"),
