@@ -1,8 +1,10 @@
 """``streamdedup produce``: send a corpus into a topic, or with ``--erase-scope`` the tombstones of a scope."""
 
 import json
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -64,6 +66,8 @@ def produce(  # noqa: PLR0913  one argument per option
 
     --erase-scope reads the topic to its end, and deletes each document whose last version is in the scope.
 
+    Ctrl-C ends it as soon as the records sent so far have arrived, and counts them.
+
     Example:  streamdedup produce articles.jsonl.gz --topic articles --config streamdedup.toml --rate 100
 
     Example:  streamdedup produce reviews.csv --topic reviews --config streamdedup.toml --text-column body
@@ -88,10 +92,11 @@ def produce(  # noqa: PLR0913  one argument per option
     ]
     inputs = FileEntries()
     records = up_to_limit(_records(readers, inputs, decoder, write_key, write_value), limit)
-    _send(kafka_options(settings), topic, records, Pace(rate), inputs, leaves_out_malformed=write_value is not None)
+    options, leaves_out = kafka_options(settings), write_value is not None
+    _send_and_report(options, topic, records, Pace(rate), inputs, leaves_out_malformed=leaves_out)
 
 
-def _send(
+def _send_and_report(
     options: KafkaOptions,
     topic: str,
     records: Iterable[_OutgoingRecord],
@@ -102,21 +107,49 @@ def _send(
 ) -> None:
     """Send the records that are made from ``inputs``, and tell their count and what was left out."""
     started = time.monotonic()
-    require_topics(options, {topic: ("WRITE",)})
-    too_large = MistakeReports("too large")
-    with Feeder(options, on_too_large=too_large.report) as feeder:
-        for name, key, value in records:
-            pace.wait()
-            feeder.send(topic, key, value, name=name)
-    end = ""
+    sent_count, large_count, is_interrupted = _send(options, topic, records, pace)
+    end = ", until the interruption" if is_interrupted else ""
     if count := inputs.malformed.count:
         end += f"; {counted(count, 'line')} {'left out:' if leaves_out_malformed else 'that are'} no documents"
-    if too_large.count:
-        end += f"; {counted(too_large.count, 'record')} left out: too large"
-    sent = f"{counted(feeder.delivered_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s"
-    tell(sent + end, err=True)
-    if too_large.count:
+    if large_count:
+        end += f"; {counted(large_count, 'record')} left out: too large"
+    tell(f"{counted(sent_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s{end}", err=True)
+    if is_interrupted:
+        raise KeyboardInterrupt
+    if large_count:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _send(options: KafkaOptions, topic: str, records: Iterable[_OutgoingRecord], pace: Pace) -> tuple[int, int, bool]:
+    """Send records; return the count of those stored, of those too large, and whether Ctrl-C ended the work."""
+    require_topics(options, {topic: ("WRITE",)})
+    defers_interrupt, is_interrupted, too_large = False, False, MistakeReports("too large")
+
+    def interrupt(*_: object) -> None:
+        nonlocal is_interrupted
+        # The first Ctrl-C lets `send` and the flush end: the client may have a record that is not counted yet.
+        if is_interrupted or not defers_interrupt:
+            raise KeyboardInterrupt
+        is_interrupted = True
+
+    with ExitStack() as stack:
+        # Not callable where it is ignored, as in the background of a script.
+        if callable(earlier_handler := signal.getsignal(signal.SIGINT)):
+            stack.callback(signal.signal, signal.SIGINT, earlier_handler)
+            signal.signal(signal.SIGINT, interrupt)
+        with Feeder(options, on_too_large=too_large.report) as feeder:
+            try:
+                for name, key, value in records:
+                    pace.wait()
+                    defers_interrupt = True
+                    feeder.send(topic, key, value, name=name)
+                    defers_interrupt = False
+                    if is_interrupted:
+                        break
+            except KeyboardInterrupt:
+                is_interrupted = True  # not raised: `produce` reports before it raises
+            defers_interrupt = True  # the feeder flushes at its end
+    return feeder.delivered_count, too_large.count, is_interrupted
 
 
 def _records(

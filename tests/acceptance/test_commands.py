@@ -4,7 +4,9 @@ import contextlib
 import csv
 import gzip
 import json
+import signal
 import subprocess
+import sys
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from streamdedup.cli.main import EXIT_INTERRUPTED
 from tests import servers
 from tests.daemons import Installation, streamdedup, wait_no_members
 
@@ -198,6 +201,27 @@ def test_topics_produce_run_and_tail_work_together(installation):
     assert shown.returncode == 0, shown.stderr
     pairs = [(a["document"]["id"], m["id"]) for a in map(json.loads, shown.stdout.splitlines()) for m in a["matches"]]
     assert sorted(tuple(sorted(pair)) for pair in pairs) == expected_sample_pairs("articles")
+
+
+def test_produce_stores_and_counts_the_records_that_it_has_read_until_ctrl_c(installation):
+    config = ("--config", installation.config)
+    streamdedup("topics", "create", *config, "--partitions", "1")
+    files = [SAMPLE / "articles.jsonl"] * 1_000
+    arguments = ["produce", *files, "--topic", installation.topic, *config, "--rate", 50]
+    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        servers.wait_until(
+            lambda: process.poll() is not None or len(servers.read_topic(installation.kafka, installation.topic)) >= 5,
+            what="five records",
+        )
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=900)
+    stored_count = len(servers.read_topic(installation.kafka, installation.topic))
+    assert stored_count >= 5, errors
+    assert process.returncode == EXIT_INTERRUPTED
+    (last,) = [line for line in errors.splitlines() if "sent to" in line]
+    assert last.startswith(f"{stored_count:,} records sent to {installation.topic} in ")
+    assert " s, until the interruption" in last  # then malformed lines, if it came to any
 
 
 def test_after_the_group_was_deleted_unfence_lets_it_write_again(installation):

@@ -1,6 +1,8 @@
 """What ``produce`` makes of the lines of a file, without a server."""
 
 import json
+import signal
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +11,9 @@ from streamdedup.cli.collection import FileEntries
 from streamdedup.cli.produce import _records
 from streamdedup.corpora.reader import CorpusReader
 from streamdedup.errors import CorpusError, DecodeError, SettingsError
+from streamdedup.kafka import compat
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.pace import Pace
 from streamdedup.wire import Decoder, ErrorCode
 
 SETTINGS = ["kafka.bootstrap_servers=h:2", "redis.url=redis://localhost:1", "profiles.articles.topics=articles"]
@@ -38,13 +43,12 @@ def test_a_document_whose_id_fits_no_schema_is_an_error(tmp_path):
         keys_of(tmp_path / "d.jsonl", {"id": "1", "text": "x"}, {"id": "abc", "text": "x"})
 
 
-def test_a_limit_may_be_any_number(tmp_path, monkeypatch):
+def test_a_limit_may_be_any_number(tmp_path, monkeypatch, capsys):
     path = tmp_path / "d.jsonl"
     path.write_text('{"id": "1", "text": "x"}\n')
-    sent = []
-    monkeypatch.setattr(produce, "_send", lambda _options, _topic, records, *_, **__: sent.extend(records))
+    monkeypatch.setattr(produce, "_send", lambda _options, _topic, records, _pace: (len(list(records)), 0, False))
     produce.produce([str(path)], topic="articles", assignments=SETTINGS, limit=10**20)
-    assert len(sent) == 1
+    assert "1 record sent" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -54,3 +58,27 @@ def test_a_limit_may_be_any_number(tmp_path, monkeypatch):
 def test_options_for_files_are_refused_beside_an_erasure(option):
     with pytest.raises(SettingsError, match="--erase-scope goes with"):
         produce.produce(topic="articles", assignments=SETTINGS, erase_scope="x", **option)
+
+
+@pytest.mark.parametrize(("where", "stored_count"), [("send", 1), ("read", 0), ("flush", 3)])
+def test_ctrl_c_ends_it_at_once_and_a_record_that_the_client_has_taken_is_counted(monkeypatch, where, stored_count):
+    def stop(place):
+        if place == where:
+            signal.raise_signal(signal.SIGINT)
+
+    def send(_topic, **_):
+        stop("send")  # when the record is in the client's queue
+        return SimpleNamespace(is_done=True, get=lambda timeout: None, succeeded=lambda: True)
+
+    def records():
+        for at in range(3):
+            stop("read")
+            yield f"{at}", None, b"x"
+
+    client = SimpleNamespace(send=send, flush=lambda **_: stop("flush"), close=lambda **_: None)
+    monkeypatch.setattr(compat, "build", lambda *_: client)
+    monkeypatch.setattr(produce, "require_topics", lambda *_: None)
+    options = KafkaOptions(bootstrap_servers="h:1", group_id="g", topics=("t",), transactional_id="x")
+    earlier_handler = signal.getsignal(signal.SIGINT)
+    assert produce._send(options, "t", records(), Pace(0)) == (stored_count, 0, True)
+    assert signal.getsignal(signal.SIGINT) is earlier_handler
