@@ -30,8 +30,8 @@ class BatchLookup:
     async def look_up(self, served: ServedProfile, body: bytes) -> list[LookupBatchResult]:
         """Return a result for each text in the body of a request: its answer, or the problem with it."""
         requests = [
-            _decoded(encoded, served.max_text_bytes, is_of_repaired=is_repaired)
-            for encoded, is_repaired in decode_batch(body)
+            _decoded(encoded, served.max_text_bytes, encoded_with_nul)
+            for encoded, encoded_with_nul in decode_batch(body)
         ]
         _check_limits(requests)
         results: list[LookupBatchResult] = []
@@ -48,9 +48,9 @@ class BatchLookup:
         return [_next_result(request, answers) for request in requests]
 
 
-def _decoded(encoded: bytes, max_text_bytes: int, *, is_of_repaired: bool) -> LookupRequest | Problem:
+def _decoded(encoded: bytes, max_text_bytes: int, encoded_with_nul: bytes) -> LookupRequest | Problem:
     try:
-        return decode_lookup(encoded, max_text_bytes, is_of_repaired=is_of_repaired)
+        return decode_lookup(encoded, max_text_bytes, encoded_with_nul)
     except RequestProblem as error:
         return error.body
 

@@ -42,32 +42,31 @@ def check_content_type(content_type: str) -> None:
         raise RequestProblem("unsupported-media-type", f"send the body as {_JSON}")
 
 
-def decode_lookup(body: bytes, max_text_bytes: int, *, is_of_repaired: bool = False) -> LookupRequest:
-    """Decode the body of a look-up, or a part of a batch that perhaps was repaired."""
-    request, is_repaired = _decode(_lookup_decoder, body)
+def decode_lookup(body: bytes, max_text_bytes: int, body_with_nul: bytes | None = None) -> LookupRequest:
+    """Decode the body of a look-up, or a text of a batch, whose second form ``decode_batch`` returns."""
+    request, with_nul = _decode(_lookup_decoder, body)
+    if body_with_nul not in (None, body):
+        with_nul = _lookup_decoder.decode(body_with_nul)
     _check_text(request.text, body, max_text_bytes)
     if request.id is not None:
-        check_id(request.id, "id", is_repaired=is_repaired or is_of_repaired)
+        check_id(request.id, "id", is_repaired=request.id != with_nul.id)
     return request
 
 
 def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
-    request, is_repaired = _decode(_compare_decoder, body)
+    request, with_nul = _decode(_compare_decoder, body)
     _check_text(request.text, body, max_text_bytes)
-    check_id(request.id, "id", is_repaired=is_repaired)
+    check_id(request.id, "id", is_repaired=request.id != with_nul.id)
     return request
 
 
-def decode_batch(body: bytes) -> list[tuple[bytes, bool]]:
-    """Split the body of a batch into JSON texts for ``decode_lookup``, each with whether it was repaired."""
-    batch, is_repaired = _decode(_batch_decoder, body)
+def decode_batch(body: bytes) -> list[tuple[bytes, bytes]]:
+    """Split the body of a batch into JSON for ``decode_lookup``: each text with U+FFFD and with NUL, as ``_decode``."""
+    batch, with_nul = _decode(_batch_decoder, body)
     if not 1 <= len(batch.texts) <= MAX_BATCH_TEXTS:
         detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(batch.texts):,}"
         raise RequestProblem("invalid-field", detail, field="texts")
-    # A text that another replacement changes has half a surrogate pair.
-    others = _batch_decoder.decode(repair_json(body, b"u0000")).texts if is_repaired else batch.texts
-    pairs = zip(map(bytes, batch.texts), map(bytes, others), strict=True)
-    return [(text, text != other) for text, other in pairs]
+    return list(zip(map(bytes, batch.texts), map(bytes, with_nul.texts), strict=True))
 
 
 def query_of(request: LookupRequest | CompareRequest) -> LookupQuery:
@@ -98,25 +97,30 @@ def decode_path_id(encoded: str) -> str:
 
 def check_id(document_id: str, field: str, *, is_repaired: bool = False) -> None:
     mistake = id_mistake(document_id, len(document_id.encode()))
-    if is_repaired and "\ufffd" in document_id:  # two ids could become equal by the repair
-        mistake = "contains half of a surrogate pair, or U+FFFD"
+    if is_repaired:  # two ids could become equal by the repair
+        mistake = "contains half of a surrogate pair"
     if mistake is not None:
         raise RequestProblem("invalid-field", f"the id {mistake}", field=field)
 
 
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, bool]:
-    """Return the value of a body, and whether U+FFFD replaces half surrogate pairs in it, as in the daemon."""
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, T]:
+    """Return the value of a body twice: with U+FFFD for half surrogate pairs, as in the daemon, and with NUL for them.
+
+    Strings that differ have half a surrogate pair.
+    """
     if is_too_deep(body):
         raise RequestProblem("malformed-json", f"the body is nested deeper than {MAX_DEPTH} levels")
     try:
-        return decoder.decode(body), False
+        value = decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     except ValueError as error:
         repaired = repair_json(body)
         if repaired == body:
             raise RequestProblem("malformed-json", str(error)) from None
-    return _decode(decoder, repaired)[0], True  # ends, because a repaired body has nothing left to repair
+        # This ends, because a repaired body has nothing left to repair.
+        return _decode(decoder, repaired)[0], decoder.decode(repair_json(body, b"u0000"))
+    return value, value
 
 
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:

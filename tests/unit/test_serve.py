@@ -180,6 +180,16 @@ class TestLookup:
         results = service.client.post(LOOKUP + ":batch", content=batch, headers=headers).json()["results"]
         assert [result.get("problem", {}).get("field") for result in results] == ["id", None, None]
 
+    def test_half_a_surrogate_pair_in_the_text_refuses_no_id_with_a_replacement_character(self, service):
+        service.add(("d\ufffd", TEXT), ("e", "amber \ufffd birch cedar delta"))
+        body = b'{"text": "amber \\ud800 birch cedar delta", "id": "d\\ufffd"}'
+        headers = {"content-type": "application/json"}
+        for path in (LOOKUP, "/v1/profiles/articles/compare"):
+            assert service.client.post(path, content=body, headers=headers).status_code == 200
+        response = service.client.post(LOOKUP + ":batch", content=b'{"texts": [%b]}' % body, headers=headers)
+        (result,) = response.json()["results"]
+        assert [match["id"] for match in result["answer"]["matches"]] == ["e"]
+
     def test_a_batch_answers_each_text_and_a_mistake_spoils_no_other(self, service):
         service.add(("d0", TEXT))
         texts = [{"text": TEXT}, {}, {"text": 3}, {"text": TEXT, "limit": 0}, 7, {"text": "z" * 2_001}, {"text": NEAR}]
