@@ -9,28 +9,32 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 class OutageLog:
-    """Logs each new kind of failure of a source as ``SOURCE_unavailable``, and its end as ``SOURCE_available``.
+    """Logs each kind of failure of an outage once as ``SOURCE_unavailable``, and its end as ``SOURCE_available``.
 
-    ``error``: class name of the present failure; None while there is none.
+    ``error``: class name of the last failure; None while there is no outage.
     """
 
     def __init__(self, source: str, /, **fields: str) -> None:
         self._source = source
         self._fields = fields
         self.error: str | None = None
+        #: Class names of the failures since the last success: kinds may alternate, from request to request.
+        self._logged: set[str] = set()
 
     def failed(self, error: Exception) -> None:
         reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
         self.failed_with(type(error).__name__, reason)
 
     def failed_with(self, error: str, reason: str) -> None:
-        if self.error != error:
+        if error not in self._logged:
             event = f"{self._source}_unavailable"
             log.warning(event, **self._fields, error=error, reason=reason)
         self.error = error
+        self._logged.add(error)
 
     def succeeded(self) -> None:
         if self.error is not None:
             event = f"{self._source}_available"
             log.info(event, **self._fields)
         self.error = None
+        self._logged.clear()

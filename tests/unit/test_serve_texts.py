@@ -200,6 +200,20 @@ class TestFailures:
             ("texts_available", None),
         ]
 
+    def test_failures_of_two_kinds_in_turns_are_logged_once_each_until_a_success(self, service, monkeypatch):
+        monkeypatch.setattr(texts, "_PAUSE_S", 0.0)
+        kafka, registry = BrokerUnavailable("away"), RegistryUnavailable("away")
+        with capture_logs() as events:
+            for error in (kafka, registry, kafka, registry, None, registry):
+                service.texts.error = error
+                compare(service)
+        assert [(event["event"], event.get("error")) for event in events] == [
+            ("texts_unavailable", "BrokerUnavailable"),
+            ("texts_unavailable", "RegistryUnavailable"),
+            ("texts_available", None),
+            ("texts_unavailable", "RegistryUnavailable"),
+        ]
+
     async def test_a_kafka_that_does_not_answer_holds_up_no_other_request(self):
         with closing(Service(texts_timeout_s=0.05)) as service:
             service.add(("a", TEXT), ("b", NEAR))
