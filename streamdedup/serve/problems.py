@@ -77,8 +77,9 @@ class IndexAbsentError(StreamdedupError):
 def request_problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
     """Return the problem that reports an error of a request.
 
-    Texts of store errors are not sent, because they may name servers and users. A ``MessageError`` of a look-up is
-    about the scope (``detection.scope.query_scope``), or an ``ID_COLLISION``.
+    Texts of store errors are not sent, because they may name servers and users; ``IndexAbsentError`` names only the
+    profile, ``IndexMismatch`` only parameters. A ``MessageError`` of a look-up is about the scope
+    (``detection.scope.query_scope``), or an ``ID_COLLISION``.
     """
     match error:
         case RequestProblem():
