@@ -76,10 +76,13 @@ def main() -> None:
     except (OSError, KeyError, ValueError) as error:
         sys.exit(f"cannot write the measurements: {error}")
     linked = (DOCS / "measurements.md").read_text(encoding="utf-8")
+    shown = shown_tables()
+    written = {table.partition(".")[0] for table in shown} & results.keys()
     for name, result in results.items():
         if f"(measurements/{name}.md)" in linked:
-            (MEASUREMENTS / f"{name}.md").write_text(raw_page(result, shown_tables()), encoding="utf-8")
-    print(f"written: {', '.join(results) or 'nothing; run benchmarks first'}")
+            (MEASUREMENTS / f"{name}.md").write_text(raw_page(result, shown), encoding="utf-8")
+            written.add(name)
+    print(f"written: {', '.join(sorted(written)) or 'nothing; run benchmarks that a page shows'}")
 
 
 if __name__ == "__main__":

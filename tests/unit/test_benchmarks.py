@@ -103,6 +103,18 @@ class TestPages:
         assert TABLE.markdown() in page.raw_page(made, {"other.rates"})
         assert TABLE.markdown() not in page.raw_page(made, {"stages.rates"})
 
+    def test_only_benchmarks_that_a_page_shows_or_links_to_are_written(self, results, tmp_path, monkeypatch, capsys):
+        (tmp_path / "measurements").mkdir()
+        (tmp_path / "measurements.md").write_text("[latency](measurements/latency.md)\n" + self.PAGE)
+        made = {name: results["stages"] | {"name": name} for name in ("stages", "latency", "growth")}
+        monkeypatch.setattr(page, "DOCS", tmp_path)
+        monkeypatch.setattr(page, "MEASUREMENTS", tmp_path / "measurements")
+        monkeypatch.setattr(page, "result_of", made.get)
+        monkeypatch.setattr("sys.argv", ["page", *made])
+        page.main()
+        assert capsys.readouterr().out == "written: latency, stages\n"
+        assert [path.name for path in (tmp_path / "measurements").iterdir()] == ["latency.md"]
+
     def test_every_raw_page_is_of_a_benchmark_and_ends_with_its_setting(self):
         for path in page.MEASUREMENTS.glob("*.md"):
             assert path.stem in [*__main__.names_of(), "defaults"]  # pairs that were read by hand
