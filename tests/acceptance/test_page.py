@@ -21,6 +21,7 @@ from streamdedup.detection.suppression import Suppression
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve.admission import Tokens
+from streamdedup.serve.problems import TYPE_PREFIX
 from streamdedup.text.alignment import MAX_WORDS
 from streamdedup.wire import Decoder, encode_alert
 from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
@@ -516,6 +517,21 @@ class TestLive:
         expect(tab.page.locator("#live-rows > li").first).to_contain_text("document 11999")
         assert after["nodes"] <= before["nodes"] * 1.1
         assert after["heap_bytes"] <= before["heap_bytes"] + 2**20
+
+    def test_a_stream_that_the_service_lacks_is_named_and_not_asked_for_again(self, world, open_tab):
+        page, requests = open_tab(world.url).page, []
+        body = json.dumps({"type": TYPE_PREFIX + "not-found", "title": "There is no such resource", "status": 404})
+
+        def answer(route):
+            requests.append(route.request.url)
+            route.fulfill(status=404, content_type="application/problem+json", body=body)
+
+        page.route("**/v1/dead-letters*", answer)
+        page.get_by_role("tab", name="Live").click()
+        page.get_by_role("tab", name="Dead letters").click()
+        expect(page.locator("#dead-status")).to_have_text("This service has no such stream.")
+        page.wait_for_timeout(2_500)  # a repeated attempt comes after 2 seconds
+        assert len(requests) == 1
 
     def test_dead_letters_have_their_reasons_and_resume(self, world, open_tab):
         page = open_tab(world.url).page

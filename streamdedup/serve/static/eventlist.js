@@ -182,7 +182,8 @@ export class EventList {
       const reason = error instanceof Problem ? error.message : "The connection has ended.";
       this.#connection = `Waiting to connect again. ${reason}`;
     } else {
-      this.#connection = state === "open" ? FOLLOWING : "Connecting \u2026";
+      const texts = { connecting: "Connecting \u2026", open: FOLLOWING, absent: "This service has no such stream." };
+      this.#connection = texts[state];
     }
     this.#showStatus();
   }

@@ -68,8 +68,8 @@ export class EventReader {
   /**
    * @param {string} path Path of the stream.
    * @param {function({name: string, data: string}): void} onEvent Called for each event.
-   * @param {function(string, Error?): void} onChange Called with "connecting", "open" and "waiting" (with the error, if
-   *     any).
+   * @param {function(string, Error?): void} onChange Called with "connecting", "open", "waiting" (with the error, if
+   *     any) and "absent", where the service has no such stream, such as an older one in a rolling update.
    */
   constructor(path, onEvent, onChange) {
     this.#path = path;
@@ -104,6 +104,10 @@ export class EventReader {
         failures += 1;
       }
       if (signal.aborted) return;
+      if (problem?.kind === "not-found") {
+        this.#onChange("absent");
+        return;
+      }
       if (problem?.kind === "invalid-request") this.#lastId = null; // the id is of another topic
       this.#onChange("waiting", problem);
       // The pause of the header Retry-After; without it that of the stream, doubled at each further failure.
