@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from streamdedup import clock
-from streamdedup.errors import BatchRefused, IndexBusy, IndexLost, IndexMismatch, StoreUnavailable
+from streamdedup.errors import BatchRefused, IndexBusy, IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import (
     RETURNING_STATES,
@@ -49,6 +49,7 @@ from streamdedup.index.values import (
     PartitionState,
 )
 from streamdedup.position import Partition, Position
+from tests import redis_sets
 from tests.entries import an_entry, content_of, encode_entry, pending_of
 from tests.servers import wait_until
 from tests.thoroughness import examples
@@ -1209,6 +1210,19 @@ class TestStaging:
             first.clear()
         second.abandon()
         assert RedisIndex(cluster_servers, self.PLACE).open(FINGERPRINT, create=False) == Opening(is_created=False)
+
+    def test_a_user_without_the_right_to_scan_is_refused_before_the_first_deletion(self, own_redis):
+        server, client = own_redis
+        redis_sets.let_in(client, "streamdedup", *redis_sets.acl_line("daemon"), "-scan")
+        with connect(server.url, security={"username": "streamdedup", "password": "secret"}) as servers:
+            store = RedisIndex(servers, self.PLACE)
+            store.open(FINGERPRINT)
+            staging = RedisStagingIndex(servers, RedisIndex(servers, self.PLACE, in_staging=True))
+            staging.take_lease()
+            with pytest.raises(StoreMisconfigured, match="scan"):
+                staging.clear()
+            staging.abandon()
+            assert store.open(FINGERPRINT) == Opening(is_created=False)
 
     def test_the_gap_of_an_index_that_has_gone_back_is_filled_in_the_index_itself(self, store, staging, redis_client):
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
