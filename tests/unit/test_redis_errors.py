@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Thread
 from types import SimpleNamespace
 
@@ -11,7 +12,8 @@ from redis import exceptions
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.index.redis.cluster_servers import ClusterServers
-from streamdedup.index.redis.connection import connect, connect_sentinel
+from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
+from streamdedup.index.redis.credentials import RenewedLogin
 from streamdedup.index.redis.errors import check_replies, translated
 from streamdedup.index.redis.servers import Command
 
@@ -245,26 +247,55 @@ def test_a_cluster_of_which_no_node_answers_is_looked_for_by_the_nodes_of_the_se
         assert [client.is_closed for client in clients] == [True] * count
 
 
-def test_a_cluster_is_asked_for_a_new_map_in_the_call_after_a_time_out():
+def cluster_that_replies(*replies: object) -> tuple[ClusterServers, list[str]]:
+    """Return a cluster of one node, which gives these replies, and what it is sent: "GET" or "map"."""
     sent: list[str] = []
-    replies = iter([exceptions.TimeoutError("Timeout reading from socket"), b"value", b"value"])
+    remaining = iter(replies)
 
     def send(*_arguments: object, **_options: object) -> list[object]:
         sent.append("GET")
-        return [next(replies)]
+        return [next(remaining)]
 
     client = SimpleNamespace(
         get_node_from_key=lambda _key: SimpleNamespace(name="store-1:6379"),
         pipeline=lambda: SimpleNamespace(send_cluster_commands=send),
         nodes_manager=SimpleNamespace(initialize=lambda: sent.append("map")),
     )
-    servers = ClusterServers(lambda: client)
+    return ClusterServers(lambda: client), sent
+
+
+def test_a_cluster_is_asked_for_a_new_map_in_the_call_after_a_time_out():
+    servers, sent = cluster_that_replies(exceptions.TimeoutError("Timeout reading from socket"), b"value", b"value")
     with pytest.raises(StoreUnavailable, match=r"Timeout reading from socket \(store-1:6379\)"):
         servers.ask(b"key", "GET", "key")
     assert sent == ["GET"]
     for _ in range(2):
         assert servers.ask(b"key", "GET", "key") == b"value"
     assert sent == ["GET", "map", "GET", "GET"]
+
+
+def test_a_node_that_is_cut_off_from_its_cluster_is_left_for_the_new_master():
+    servers, sent = cluster_that_replies(exceptions.ClusterDownError("The cluster is down"), b"value")
+    assert servers.ask(b"key", "GET", "key") == b"value"
+    assert sent == ["GET", "map", "GET"]
+
+
+@pytest.mark.parametrize(
+    "open_servers",
+    [
+        partial(connect, "redis://store-1"),
+        partial(connect_sentinel, [("store-1", 1)], "articles"),
+        partial(connect_cluster, [("store-1", 1)]),
+    ],
+    ids=["single", "sentinel", "cluster"],
+)
+def test_a_new_login_is_waited_for_after_the_first_connection(open_servers):
+    login = RenewedLogin("redis.password_file", lambda: ("canary",))
+    with open_servers(security={"credential_provider": login}) as servers:
+        for kind in (StoreMisconfigured, StoreUnavailable):
+            with pytest.raises(kind), translated(new_login_setting=servers.connections.new_login_setting):
+                raise exceptions.AuthenticationError("invalid username-password pair or user is disabled.")
+            servers.connections.count_connection(None)
 
 
 def test_a_sentinel_has_the_time_of_a_connect_to_answer():
