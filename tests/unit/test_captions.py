@@ -51,6 +51,7 @@ def stored_caption(stream: Stream, document_id: str) -> Caption:
         ("\n \t", ""),
         (TEXT, "Ferry link to Kestrel Bay returns"),
         ("\n\n  Ferry\tlink \n", "Ferry link"),
+        (" " * 400 + "Ferry link", "Ferry link"),
         ("Dear all,\nthe ferry runs again from May.\nRegards", "Dear all, the ferry runs again from May."),
         ("word " * 40, "word word word word word word word word word word word word word word word word"),
         ("a" * 79 + " b", "a" * 79),

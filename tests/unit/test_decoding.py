@@ -104,7 +104,7 @@ def test_the_latency_of_a_record_without_a_time_is_not_counted(timestamp_ms, cou
         pytest.param([("a", "one", "append"), ("a", "one", "append")], [1, 1], id="the same text appended twice"),
         pytest.param([("a", "one"), ("b", "", "delete"), ("a", "", "delete"), ("b", "one")], [1, 2, 1], id="deletions"),
         pytest.param([("a", "12345"), ("b", "67890")], [2], id="as many characters as allowed"),
-        pytest.param([("a", "12345"), ("b", "678901")], [1, 1], id="too many characters"),
+        pytest.param([("a", "12345"), ("b", "678901"), ("c", "2345")], [1, 2], id="too many characters"),
         pytest.param([("a", ""), ("b", ""), ("c", ""), ("d", "")], [3, 1], id="too many documents"),
     ],
 )

@@ -201,6 +201,7 @@ class TestSkips:
             ("!? -- 🙂", OPTIONS, Skip.EMPTY),
             ("amber", replace(OPTIONS, shingles=ShingleOptions(size=2, short_texts="skip")), Skip.TOO_SHORT),
             ("amber birch cedar", replace(OPTIONS, min_words=4), Skip.TOO_FEW_WORDS),
+            ("amber birch", replace(OPTIONS, shingles=ShingleOptions("char", 3), min_words=4), Skip.TOO_FEW_WORDS),
         ],
     )
     def test_a_document_that_cannot_be_compared_is_skipped_with_its_reason(self, text, options, reason):
@@ -302,13 +303,14 @@ class TestReplays:
         assert (first.label, again.label, bool(again.incarnation)) == ("amber birch cedar", "", is_deleted)
 
     def test_an_append_that_is_processed_again_is_made_once(self, stream):
-        stream.index(a_document("a", "amber birch cedar", 0))
-        append = a_document("a", "delta ember fjord grove heath", 1, op="append")
+        stream.index(a_document("a", "amber birch cedar", 1, partition=1))  # the same offset is no earlier attempt
+        append = a_document("a", "delta ember fjord grove heath", 1, time_ms=1, op="append")
         numbers = [document_number("articles", "a")]
+        before = stream.store.get_entries(numbers)
         stream.index(append)
         entries = stream.store.get_entries(numbers)
         stream.index(append)
-        assert stream.store.get_entries(numbers) == entries != {}
+        assert stream.store.get_entries(numbers) == entries != before
 
     def test_a_superseded_append_hides_no_copies_of_the_later_version_in_its_batch(self, stream):
         stream.index(a_document("a", "amber birch cedar", 0))
@@ -416,11 +418,11 @@ class TestCandidates:
         text = a_text(rng, 20)
         copies = [a_document(f"copy{i}", text, i) for i in range(2)]
         near = [a_document(f"near{i}", edited(rng, edited(rng, edited(rng, text))), 10 + i) for i in range(4)]
-        stream.index(*near, *copies)
-        result = stream.index(a_document("new", text, 20))
+        stream.index(*near, *copies, a_document("calm", OTHER_TEXT, 20))
+        result = stream.index(a_document("new", text, 21), a_document("calm copy", OTHER_TEXT, 22))
         assert {match.id for match in result.detections[0].matches} == {"copy0", "copy1"}
         assert result.dropped_candidates_count > 0
-        assert not result.detections[0].complete
+        assert [detection.complete for detection in result.detections] == [False, True]
 
     def test_a_number_that_belongs_to_another_id_is_reported(self, stream, monkeypatch):
         stream.index(a_document("a", TEXT, 0))
@@ -635,9 +637,10 @@ def test_of_the_copies_near_capacity_those_of_the_latest_time_are_kept():
 
 
 def index_with_band_keys(stream: Stream, offset: int, text: str, *keys: int) -> list[str]:
-    """Index a document whose buckets are chosen; return the ids of its matches."""
-    prepared = stream.detector.prepare([a_document(f"d{offset}", text, offset)])
-    prepared = replace(prepared, band_keys=np.array([keys], np.uint32))
+    """Index a document whose buckets are chosen, behind one that is in no bucket; return the ids of its matches."""
+    documents = [a_document("empty", "", offset, partition=1), a_document(f"d{offset}", text, offset)]
+    prepared = stream.detector.prepare(documents)
+    prepared = replace(prepared, band_keys=np.array([keys, keys], np.uint32))
     return [match.id for each in stream.detector.index(prepared, stream.fences).detections for match in each.matches]
 
 

@@ -19,6 +19,7 @@ from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.batch import BatchResult, DecodedBatch, FailedRecord
 from streamdedup.daemon.metrics import REBUILD_KINDS, BatchHistogram, Metrics
 from streamdedup.daemon.statistics import Statistics
+from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.model import Detection, DetectionResult, Skip
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import DecodeError, StoreUnavailable
@@ -266,6 +267,7 @@ def test_the_limits_that_documents_reached_are_logged_at_the_end_with_the_cure(m
     assert (line["over_candidates"], line["dropped_candidates"]) == (0, 4)
     assert "bucket_cap" in line["reason"]
     assert "stop-shingles" in line["reason"]
+    assert ReachedLimits(over_candidates=1).sentence()
 
 
 def test_of_hidden_documents_one_a_minute_is_logged_by_its_id_and_position(metrics):
