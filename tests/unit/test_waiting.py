@@ -306,13 +306,16 @@ def test_a_daemon_that_comes_back_as_a_spare_shows_no_lags(world, daemon, monkey
     assert lags(daemon) == {}
 
 
-def test_a_partition_that_another_daemon_has_taken_is_not_shown(world, daemon):
+def test_a_partition_that_another_daemon_has_taken_is_not_shown_until_it_returns(world, daemon):
     world.send(*documents(9, first=3))
     world.turn(daemon)
     assert lags(daemon).keys() == {"0", "1"}
-    world.start("b")
+    other = world.start("b")
     world.run()
     assert len(lags(daemon)) == 1
+    other.leave_group()
+    world.daemons.remove(other)
+    world.turn_until(daemon, lambda: lags(daemon) == {"0": 0, "1": 0})
 
 
 def test_each_try_of_a_wait_for_the_store_is_a_step_for_the_watchdog(world, daemon):
@@ -372,6 +375,19 @@ def test_the_summary_has_the_lag_also_while_the_daemon_waits(world, daemon, monk
     summaries = [line for line in logged if line["event"] == "summary"]
     assert 9 in [line["lag"] for line in summaries]
     assert sum(line.get("records", 0) for line in summaries) == 12  # each since the last summary
+
+
+def test_the_time_of_a_slow_store_is_that_of_the_stage_index(world, daemon, monkeypatch):
+    def pass_time(*_):
+        CLOCK.now_s += 5
+
+    monkeypatch.setattr(statistics_module, "time", SimpleNamespace(perf_counter=CLOCK))
+    prepare_s = daemon.metric("batch_seconds_sum", stage="prepare")
+    world.send(*documents(1, first=3))
+    world.plan = once("insert_entries", pass_time)
+    world.turn(daemon)
+    assert daemon.metric("batch_seconds_sum", stage="prepare") == prepare_s
+    assert daemon.metric("batch_seconds_sum", stage="index") >= 5
 
 
 # A rebalance that takes long, because the broker waits for a member

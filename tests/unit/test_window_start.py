@@ -51,10 +51,12 @@ def test_a_new_group_begins_with_the_first_record_younger_than_the_window():
 
 
 def test_a_partition_with_a_record_in_every_moment_begins_at_the_window_of_its_first_turn(clock):
-    world = World([days_ago(f"{number}", 10 + (50 - number) / DAY_MS) for number in range(200)], partitions=1)
+    records = [days_ago(f"{number}", 10 + (50 - number) / DAY_MS) for number in range(200)]
+    world = World(records, batch_size=300)
     for _ in range(4):
         world.turn(world.daemons[0])
         clock.now_ms += 7  # records younger than the window at first are too old by now
+        world.send(days_ago("300", 300, partition=1))  # in the second turn the other partition begins
     assert world.broker.offsets_of(GROUP)[Partition(INPUT, 0)] > 51
     first = min(int(identity) for pair in world.pairs() for identity in pair)
     assert first == 51
