@@ -83,7 +83,8 @@ def test_the_progress_of_a_replay_is_read_and_written_in_a_group_of_its_own(clie
     assert stored == {"g.replay": {TopicPartition("dlq", 0): OffsetAndMetadata(7, "note", -1)}}
 
 
-@pytest.mark.parametrize(("other_partitions", "is_removed"), [([1], False), ([], True)])
+# Partition 2: of an earlier topic of this name.
+@pytest.mark.parametrize(("other_partitions", "is_removed"), [([1], False), ([1, 2], False), ([], True)])
 def test_a_static_member_is_removed_where_no_member_has_a_partition_of_its_topics(client, other_partitions, is_removed):
     def member(static, partitions):
         assigned = [{"topic": "a", "partitions": partitions}]

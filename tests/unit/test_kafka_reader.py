@@ -1,5 +1,6 @@
 """The readers over a client without a broker: records at the ends, an open transaction, records that are gone."""
 
+import itertools
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -109,6 +110,13 @@ def test_a_record_at_the_end_is_not_read(log):
     for ends, read in (({Partition("t", 0): 2}, [0, 1]), ({Partition("t", 1): 2}, [])):
         with history.KafkaHistory(OPTIONS).open(["t"], None, ends) as span:
             assert offsets(span.batches()) == read
+
+
+def test_a_range_of_invisible_records_may_take_longer_than_the_limit_of_a_wait(log, monkeypatch):
+    monkeypatch.setattr(log, "poll", lambda timeout_ms: log.seek(T, log.next + 1) or {})
+    monkeypatch.setattr(reader, "time", SimpleNamespace(monotonic=itertools.count(0, 10).__next__))
+    with reader.TopicReader(OPTIONS) as read:
+        assert offsets(read.batches()) == []
 
 
 def test_a_reader_that_cannot_be_opened_is_closed(log, monkeypatch):

@@ -482,8 +482,11 @@ class TestKeptMembership:
 
     def test_records_of_a_partition_that_was_assigned_in_a_step_are_read_later(self, source, consumer, polls):
         polls.records = {HEALTHY: [a_record(HEALTHY, 33), a_record(HEALTHY, 34)], DELETED: []}
+        poll, consumer.owned = consumer.poll, {DELETED}
+        consumer.poll = lambda **how: setattr(consumer, "owned", {DELETED, HEALTHY}) or poll(**how)
         source.keep_membership(KEEP_STEP_S)
         assert consumer.offsets == {DELETED: 7, HEALTHY: 33}
+        assert consumer.paused_partitions == {DELETED, HEALTHY}, "the next step would fetch the records again"
 
     def test_an_answer_to_a_join_that_came_before_the_step_is_kept(self, source, consumer, polls):
         consumer._coordinator._join_task = join = Future().success("answer")
