@@ -152,10 +152,10 @@ def _compose_later_marks(
 
 
 def _entries(letters: NDArray[np.uint32], marks: NDArray[np.uint32], table: Tables) -> NDArray[np.uint32]:
-    pairs = table.pairs
+    composites = table.composites
     # Code points beyond the end of a table use its last entry, which belongs to no pair.
-    cells = pairs.letter_row.take(letters, mode="clip") + pairs.mark_column.take(marks, mode="clip")
-    return pairs.composites.take(cells, mode=UNCHECKED)
+    cells = composites.letter_row.take(letters, mode="clip") + composites.mark_column.take(marks, mode="clip")
+    return composites.cells.take(cells, mode=UNCHECKED)
 
 
 def _only_reordered(

@@ -6,15 +6,20 @@ normalised text, the bits above say what it is and when the entry alone may be w
     bits 0-20     the folded code point; with EXPANDS an expansion number
     bits 21, 22   IGNORED: remove it before anything else     EXPANDS: becomes several code points
     bits 24-27    LETTER, NUMBER, MARK, SOLO: its part in tokens; with none: a separator
-    bits 28-30    CHECK, CLASSED, ENDS_CLASSED: neighbours may change the result, ``mark_repair`` tests it
+    bits 28-30    CHECK: neighbours may change the result     CLASSED, ENDS_CLASSED: marks may change places
 
     A         becomes a         LETTER
     U+0301    becomes itself    LETTER MARK CHECK CLASSED ENDS_CLASSED    the combining acute accent
     U+FB01    becomes f i       EXPANDS                                   the ligature; bits 0-20: its expansion number
     U+4E2D    becomes itself    LETTER SOLO                               a Han character is a whole token
-    U+00AD    becomes a space   IGNORED                                   the soft hyphen
+    U+00AD    is removed        IGNORED                                   the soft hyphen; bits 0-20: a space
 
-Where neighbours may change an entry, ``mark_repair`` reads ``Tables.context`` and ``CompositeTable.composites``.
+Where neighbours may change an entry, ``mark_repair`` reads ``Tables.composites`` and ``Tables.context``:
+
+    bits 0-7      OWN_CLASS: combining class; 0 for most
+    bits 8, 9     COMPOSES_BACKWARD, COMPLEX
+    bits 16-23    combining class at the end of the decomposition, with which a following mark is compared
+    bit 24        COMPOSES_FORWARD
 
 The tables follow Python's Unicode version. They take 10 MB and some 0.2 s, once, when the first text
 beyond ASCII arrives, and as much again for each combination of further foldings. The daemon builds them before it is
@@ -56,30 +61,29 @@ NUMBER = np.uint32(1 << 25)
 MARK = np.uint32(1 << 26)
 #: A character of a script without spaces: a token of its own.
 SOLO = np.uint32(1 << 27)
-#: Neighbours may change the result: may compose with the code point before it, or depends on them in another way.
+#: Neighbours may change the result: the code point has ``COMPOSES_BACKWARD`` or ``COMPLEX`` in ``Tables.context``.
 CHECK = np.uint32(1 << 28)
 #: Has a combining class: may have to change places with a code point before it that has ``ENDS_CLASSED``.
 CLASSED = np.uint32(1 << 29)
-#: The decomposition ends in a code point with a combining class. The bit above ``CLASSED``: ``mark_repair`` shifts it
-#: to the place of ``CLASSED`` and compares it with the next code point.
+#: The decomposition ends in a code point with a combining class. ``mark_repair`` shifts this bit by one to the place
+#: of ``CLASSED``, and compares it with ``CLASSED`` of the next code point.
 ENDS_CLASSED = np.uint32(1 << 30)
 #: Position of the highest byte, the kind of a code point: all bits from ``LETTER`` on.
 _KIND_SHIFT = 24
 
 # Bits of ``Tables.context``.
 
-#: Combining class of the code point; 0 for most. Also the mask of the last class, after ``LAST_CLASS_SHIFT``.
+#: Mask of both combining classes; of the second one after a shift by ``LAST_CLASS_SHIFT``.
 OWN_CLASS = np.uint32(0xFF)
 #: Composes with certain code points before it.
 COMPOSES_BACKWARD = np.uint32(1 << 8)
-#: The folded form depends on neighbours, and no table tells how: ``mark_repair`` leaves the document in doubt.
+#: The folded form depends on neighbours, and no table tells how: ``normalise`` folds the document anew.
 COMPLEX = np.uint32(1 << 9)
-#: Position of the combining class at the end of the decomposition, with which a following mark is compared.
 LAST_CLASS_SHIFT = 16
-#: Composes with certain code points after it (Hangul only; for the others see ``CompositeTable.composites``).
+#: Composes with certain code points after it (Hangul only; for the others see ``CompositeTable``).
 COMPOSES_FORWARD = np.uint32(1 << 24)
 
-#: Entry of ``CompositeTable.composites`` where the table cannot tell: the pair composes only after folding, or the
+#: Entry of ``CompositeTable.cells`` where the table cannot tell: the pair composes only after folding, or the
 #: folded form of the composed code point depends on neighbours. Greater entries are composed code points; no pair
 #: composes to the code point 1.
 DOUBTFUL = np.uint32(1)
@@ -107,12 +111,12 @@ class CompositeTable(NamedTuple):
             no pair, and whose folded form begins none, use row 0, which is empty.
         mark_column: Column by code point, uint8 (n,). Greater code points use the last entry. Code points that end no
             pair use column 0, which is empty.
-        composites: uint32, by cell; the composed code point, ``DOUBTFUL``, or 0 without a pair.
+        cells: uint32; the composed code point, ``DOUBTFUL``, or 0 without a pair.
     """
 
     letter_row: NDArray[np.uint32]
     mark_column: NDArray[np.uint8]
-    composites: NDArray[np.uint32]
+    cells: NDArray[np.uint32]
 
 
 class Tables(NamedTuple):
@@ -123,6 +127,7 @@ class Tables(NamedTuple):
         context: uint32; combining classes and composition, for the tests on neighbours.
         expansions: uint32; the folded forms of all expanding code points, as packed entries, concatenated.
         expansion_starts, expansion_lengths: int64, by expansion number; bounds of the folded form in ``expansions``.
+        composites: Composed code points by pair of letter and mark.
     """
 
     packed: NDArray[np.uint32]
@@ -130,7 +135,7 @@ class Tables(NamedTuple):
     expansions: NDArray[np.uint32]
     expansion_starts: NDArray[np.int64]
     expansion_lengths: NDArray[np.int64]
-    pairs: CompositeTable
+    composites: CompositeTable
 
 
 def kind_mask(bits: np.uint32) -> np.uint8:
@@ -144,28 +149,25 @@ def kinds_of(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
 @functools.cache
 def tables(folding: FoldOptions) -> Tables:
-    """Return the tables; built at the first call.
-
-    The entries are written in this order: categories; foldings, copies of entries without bits about neighbours; bits
-    about neighbours; ignorable characters; last the pairs, which read all bits.
-    """
+    """Return the tables; built at the first call."""
     characters = _characters(folding)
     packed = _category_entries(characters)
     composing = _composing_pairs(characters.foldings)
     context = _context(characters, composing)
+    # Copies entries within ``packed``, so before the bits about neighbours, which belong to one code point only.
     expansions = _write_foldings(packed, characters.foldings)
     points = np.flatnonzero(context)
     bits = context[points]
-    packed[points[bits & (COMPOSES_BACKWARD | COMPLEX) != 0]] |= CHECK
-    packed[points[bits & OWN_CLASS != 0]] |= CLASSED
-    packed[points[bits >> LAST_CLASS_SHIFT & OWN_CLASS != 0]] |= ENDS_CLASSED
+    packed[points[(bits & (COMPOSES_BACKWARD | COMPLEX)) != 0]] |= CHECK
+    packed[points[(bits & OWN_CLASS) != 0]] |= CLASSED
+    packed[points[((bits >> LAST_CLASS_SHIFT) & OWN_CLASS) != 0]] |= ENDS_CLASSED
     packed[[ord(character) for character in characters.ignored]] = SPACE | IGNORED
     lengths = np.array([expansion.size for expansion in expansions], np.int64)
-    pairs = _composite_table(composing, characters.foldings, packed)
-    return Tables(packed, context, np.concatenate(expansions), offsets_of(lengths)[:-1], lengths, pairs)
+    composites = _composite_table(composing, characters.foldings, packed)  # last: reads the bits about neighbours
+    return Tables(packed, context, np.concatenate(expansions), offsets_of(lengths)[:-1], lengths, composites)
 
 
-# Step 1: the characters, and the way of each through normalisation.
+# The characters, and the way of each through normalisation
 
 
 class _Characters(NamedTuple):
@@ -212,12 +214,13 @@ def _folding_steps(character: str, ignored: Collection[str], folding: FoldOption
     for composed, folded in folding_rounds(
         character, folding, lambda text: "".join(c for c in text if c not in ignored)
     ):
-        # In the first round the NFKC result before case folding is a step, too: a neighbour may compose with it.
-        steps += [folded] if steps else [composed, folded]
+        if not steps:
+            steps.append(composed)  # before case folding: a neighbour may compose with this NFKC result, too
+        steps.append(folded)
     return steps
 
 
-# Step 2: the packed entries.
+# Tables.packed and Tables.expansions
 
 
 def _category_entries(characters: _Characters) -> NDArray[np.uint32]:
@@ -255,7 +258,7 @@ def _without_repeated_spaces(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return packed[np.concatenate(([True], ~repeated))]
 
 
-# Step 3: what depends on neighbours.
+# Tables.context
 
 
 def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> NDArray[np.uint32]:
@@ -278,27 +281,26 @@ def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> 
 def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -> int:
     """Return the context bits for a character that normalisation or case folding may change."""
     bits = own_context.get(character, 0)
-    # A final consonant ends in a virama, which only following marks are compared with (``last_class``).
+    # A final consonant folds to a consonant and a virama. The virama matters only for following marks: ``last_class``.
     inside = (own_context.get(c, 0) for step in steps for c in (step[:1] if character in FINAL_CONSONANTS else step))
     if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
         # A mark that folds, or a character with a mark in its folded form: no table tells what neighbours change.
         return int(bits | COMPLEX)
-    # From all steps: the bit if any has it, and the greatest class, so that ``mark_repair`` leaves no test out.
+    # A neighbour may meet any step: the bit if one has it, and the greatest class. Too much costs only time.
     ends = [step[-1] for step in steps]
     forward = max(own_context.get(c, 0) & COMPOSES_FORWARD for c in ends)
     last_class = max(unicodedata.combining(unicodedata.normalize("NFD", c)[-1]) for c in ends)
     return int(bits | forward | last_class << LAST_CLASS_SHIFT)
 
 
-# Step 4: pairs of a letter and a mark.
+# Tables.composites: pairs of a letter and a mark
 
 
 def _composing_pairs(foldings: dict[str, list[str]]) -> dict[tuple[int, int], int]:
     """Return the composed code point by pair (letter, mark) for all pairs that compose; without Hangul."""
-    # ``folding`` makes the dotted i an i. Left out: compatibility decompositions, which begin with <, and characters
-    # that NFC excludes from composition.
-    composing = {(ord(DOTTED_I[0]), ord(DOTTED_I[1])): ord("i")}
+    composing = {(ord(DOTTED_I[0]), ord(DOTTED_I[1])): ord("i")}  # ``folding`` makes the dotted i an i
     for character in foldings:
+        # Left out: compatibility decompositions, which begin with <, and characters that NFC excludes from composition.
         decomposition = unicodedata.decomposition(character).split()
         if len(decomposition) == 2 and decomposition[0][0] != "<" and unicodedata.is_normalized("NFC", character):
             composing[int(decomposition[0], 16), int(decomposition[1], 16)] = ord(character)
@@ -313,6 +315,7 @@ def _composite_table(
     letters, row = np.unique([letter for letter, _ in pairs], return_inverse=True)
     marks, column = np.unique([mark for _, mark in pairs], return_inverse=True)
     composites = np.array(list(pairs.values()), np.uint32)
+    # The entry ``DOUBTFUL`` stays: as a code point, U+0001, it has neither bit.
     composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = DOUBTFUL
     matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)  # row and column 0 stay empty
     matrix[row + 1, column + 1] = composites
@@ -321,7 +324,7 @@ def _composite_table(
     # Up to the greatest letter or mark, and a last entry, 0, for all greater code points.
     letter_row = np.zeros(letters[-1] + 2, np.uint32)
     letter_row[letters] = row_numbers[1:] * matrix.shape[1]
-    mark_column = np.zeros(marks[-1] + 2, np.uint8)
+    mark_column = np.zeros(marks[-1] + 2, np.uint8)  # some 60 columns
     mark_column[marks] = np.arange(1, matrix.shape[1])
     return CompositeTable(letter_row, mark_column, np.frombuffer(b"".join(numbers), np.uint32))
 
