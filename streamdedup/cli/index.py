@@ -151,11 +151,11 @@ def rebuild(
         committed_offsets = read_committed_offsets(kafka_options(settings))
         losses = losses_by_profile(settings, names, backend, committed_offsets)
         # None: the whole index is rebuilt.
-        gaps = {
+        losses_to_fill = {
             name: index_losses if are_fillable(index_losses, settings.profiles[name]) else None
             for name, index_losses in losses.items()
         }
-        rebuilt_whole = [name for name, index_losses in gaps.items() if index_losses is None]
+        rebuilt_whole = [name for name, index_losses in losses_to_fill.items() if index_losses is None]
         to_replace = [name for name in rebuilt_whole if backend.inspector(name).fingerprint() is not None]
         uncommitted = [name for name in to_replace if not offsets_in(committed_offsets, settings.profiles[name].topics)]
         if uncommitted:
@@ -168,7 +168,7 @@ def rebuild(
             require_confirmable("replaces an index", yes=yes)
             confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)
         with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
-            rebuilt = rebuild_indexes(settings, gaps, backend, on_keys, progress)
+            rebuilt = rebuild_indexes(settings, losses_to_fill, backend, on_keys, progress)
     for name, (count, kind) in rebuilt.items():
         tell(f"{name}: {'rebuilt' if kind == 'lost' else 'complete again'} from {counted(count, 'record')}")
 

@@ -53,7 +53,7 @@ def fits(backend: Backend, name: str) -> bool:
 
 
 def are_fillable(losses: Sequence[Loss], profile: Profile) -> bool:
-    """Return whether an index with these losses stays, and its gaps are filled; without losses it is replaced.
+    """Return whether to keep an index and fill its gaps; False without losses, too: a rebuild of it was asked for.
 
     The replay may still show that the records of the gap are not enough: ``RebuildRun`` then replaces the index.
     """
@@ -62,30 +62,31 @@ def are_fillable(losses: Sequence[Loss], profile: Profile) -> bool:
 
 def rebuild_indexes(
     settings: Settings,
-    gaps: Mapping[str, list[Loss] | None],
+    losses_to_fill: Mapping[str, list[Loss] | None],
     backend: Backend,
     on_keys: Callable[[int], None],
     progress: Progress,
 ) -> dict[str, Rebuilt]:
     """Rebuild the indexes of profiles up to the committed offsets; return the results by profile.
 
-    ``gaps`` has the losses of each profile whose index stays; None for a profile whose whole index is rebuilt.
+    ``losses_to_fill`` has an item for each profile: the losses of an index that stays; None to replace the index.
     ``on_keys`` is called with the count of newly deleted keys of the old index.
     """
     builder = rebuilder(settings, backend, on_keys)
     try:
-        for name, losses in gaps.items():
-            # The losses were found before the operator was asked; under the lease only their age is checked again.
+        for name, losses in losses_to_fill.items():
+            # `begin` calls ``find`` under its lease: the losses are known, only their age is checked again.
             find = None if losses is None else partial(_require_fillable, losses, name, settings.profiles[name])
             builder.begin(name, find_losses=find)
-        # Joined after `begin` has deleted the index with its fences: a process that joined before has a lower
-        # generation, so the new fences refuse its writes.
+        # Joined after each `begin`: a process that joined before has a lower generation, so the fences that `rebuild`
+        # writes refuse its writes, also where `begin` has deleted the earlier fences with the index.
         with _joined_group(settings) as (source, generation):
             committed_offsets = source.committed_offsets()
-            tick = keeping_membership(source, tick=lambda: None)
+            tick = keeping_membership(source, tick=lambda: None)  # for `rebuild` to call during the replay
             missing = source.missing_topics()
             return {
-                name: builder.rebuild(name, committed_offsets, generation, tick, progress, missing) for name in gaps
+                name: builder.rebuild(name, committed_offsets, generation, tick, progress, missing)
+                for name in losses_to_fill
             }
     finally:
         builder.abandon()  # leases of rebuilds begun and not completed, as when the group cannot be joined
@@ -123,19 +124,21 @@ def prepare_indexes(settings: Settings, names: Sequence[str], backend: Backend, 
     The first round reads the whole window, each further round the records committed during the previous one.
     """
     builder = rebuilder(settings, backend)
-    options, previous_round_s = kafka_options(settings), float("inf")
+    options = kafka_options(settings)
+    previous_round_s = float("inf")
     while True:
-        round_began_at, record_count = time.monotonic(), 0
+        round_began_at = time.monotonic()
+        records_count = 0
         committed_offsets, missing = read_committed_offsets(options), describe_group(options).missing_topics
         for name in names:
-            # A missing index is lost as a whole in the first round; later commits are gaps. Without losses `begin`
-            # returns None.
+            # Losses are the whole index in the first round, if it is missing, and in later rounds the records committed
+            # since: a gap. Without losses `begin` starts nothing. `rebuild` itself gives the lease up.
             offsets = offsets_in(committed_offsets, settings.profiles[name].topics)
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
                 rebuilt = builder.rebuild(name, committed_offsets, _NO_GENERATION, lambda: None, progress, missing)
-                record_count += rebuilt.records_count
+                records_count += rebuilt.records_count
         round_s = time.monotonic() - round_began_at
-        tell(f"read {counted(record_count, 'record')} in {round_s:.1f} s")
+        tell(f"read {counted(records_count, 'record')} in {round_s:.1f} s")
         if round_s <= _SHORT_ROUND_S or round_s > _MAX_ROUND_SHARE * previous_round_s:
             return round_s
         previous_round_s = round_s
