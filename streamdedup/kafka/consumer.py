@@ -40,10 +40,10 @@ METADATA_REQUESTS = 3
 
 
 class KafkaSource:
-    """Batches from a consumer of the group. ``Source`` states what each method owes; docstrings here only say how.
+    """Batches from a consumer of the group. ``Source`` has the contract of each method; docstrings here add the means.
 
-    Rebalances are only counted and logged: a transaction carries the membership of the batch, and Kafka refuses an
-    earlier one. ``commit``, outside a transaction, compares the memberships itself.
+    A rebalance does not interrupt the work on a batch: its transaction carries the membership of the poll, and Kafka
+    refuses an earlier one. ``commit``, outside a transaction, compares the memberships itself.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
@@ -52,7 +52,7 @@ class KafkaSource:
         self.listener = RebalanceListener(consumer)
         self._silence = SilenceWatch(consumer, options)
         self._static_membership = StaticMembershipWatch(consumer, options)
-        self._repeats = RepeatLimit(structlog.get_logger(__name__))  # takes fields as keywords, unlike `logging`
+        self._repeats = RepeatLimit(structlog.get_logger(__name__))  # for lines that may repeat; fields are keywords
         self._fresh = FreshPoll(consumer, self._repeats)
         #: Unreadable ranges of a poll: `_fetch` empties the list, then the parser of the client fills it.
         self._unreadable = compat.guard_parsing(consumer, options.max_poll_records)
@@ -107,7 +107,7 @@ class KafkaSource:
         return self.poll(AHEAD_POLL_S, max_records)
 
     def _fetch(self, timeout_s: float, max_records: int | None) -> Batch:
-        """Return the next records of the client; an empty batch after a retriable error and without membership."""
+        """Return the next records of the client; an empty batch after a retriable error, or without membership."""
         # `keep_membership` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
         if paused := self._consumer.paused():
             self._consumer.resume(*paused)
@@ -119,7 +119,7 @@ class KafkaSource:
         try:
             polled = self._fresh.poll(timeout_s, limit)
         except Exception as error:  # noqa: BLE001  sorted below
-            self._retry_or_break("poll_retried", error, message="A poll failed and is repeated", pause_s=RETRY_PAUSE_S)
+            self._pause_or_raise("poll_retried", error, message="A poll failed and is repeated", pause_s=RETRY_PAUSE_S)
             return Batch()
         compat.finish_rebalance(self._consumer)  # the client forgets a rebalance that ends between two polls
         records, unreadable = unpack(polled, has_unreadable=bool(self._unreadable))
@@ -127,7 +127,7 @@ class KafkaSource:
             self._report_or_halt(unreadable)
         return self._under_membership(records, unreadable)
 
-    def _retry_or_break(self, event: str, error: Exception, *, message: str, pause_s: float) -> None:
+    def _pause_or_raise(self, event: str, error: Exception, *, message: str, pause_s: float) -> None:
         """Log and wait after a retriable error of a poll; raise any other error, and refuse further polls."""
         if not is_retriable(error):
             # The client may keep an exhausted fetch, and spin on it in the next poll.
@@ -143,6 +143,7 @@ class KafkaSource:
         only_unreadable = Batch(unreadable=unreadable)
         starts, next_offsets = only_unreadable.starts, only_unreadable.next_offsets
         if self._options.on_unreadable == "halt":
+            # Of each partition the first start, the last end and the last reason.
             reasons = {record.position.topic_partition: record.reason for record in unreadable}
             texts = "; ".join(
                 f"{Position(*partition, start)} to {next_offsets[partition] - 1}: {reasons[partition]}"
@@ -160,8 +161,8 @@ class KafkaSource:
         """Return a batch; without membership, or if a partition was revoked since, rewind and return an empty one."""
         if not records and not unreadable:
             return Batch()
-        # Read directly after the poll, before heartbeats can stop: the membership would then be empty, and a broker
-        # accepts a commit with an empty membership from any client, even for partitions of other members.
+        # Read directly after the poll: later the heartbeats may have ended the membership. It would be empty, and a
+        # broker accepts a commit with an empty membership from any client, even for partitions of other members.
         membership = self._consumer.group_metadata()
         batch = Batch(records, unreadable, membership.generation_id, membership, topic_ids=self._topics.ids())
         if _has_joined(membership) and batch.starts.keys() <= self.assigned():
@@ -203,7 +204,7 @@ class KafkaSource:
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return the end of a partition that has no record since the time; kafka-python 3 returns no offset for it.
+        """Look up the offsets of times; use the end where no record is so late: kafka-python 3 returns no offset then.
 
         The ends are asked for first: a record that arrives between the two requests lies at or behind its end.
         """
@@ -241,9 +242,10 @@ class KafkaSource:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  sorted below
             pause_s = min(timeout_s, RETRY_PAUSE_S)
-            self._retry_or_break("hold_poll_failed", error, message="A poll failed while waiting", pause_s=pause_s)
+            self._pause_or_raise("hold_poll_failed", error, message="A poll failed while waiting", pause_s=pause_s)
         else:
             compat.finish_rebalance(self._consumer)
+            # The first entry may be an `UnreadableRange`, which has an offset, too.
             self.seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
 
     def committed_offset(self, partition: Partition) -> CommittedOffset | None:
@@ -399,6 +401,7 @@ def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
     deadline = time.monotonic() + options.connect_timeout_s
     for _ in range(METADATA_REQUESTS):
         done = threading.Event()
+        # The default binds the event of this round: a late answer sets the event of its own round.
         compat.request_metadata(consumer).add_both(lambda _result, done=done: done.set())
         done.wait(max(0.0, deadline - time.monotonic()))
         if all(compat.known_partitions(consumer, topic) for topic in options.topics):

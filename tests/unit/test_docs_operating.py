@@ -19,7 +19,7 @@ SYMPTOMS_PAGE, DEPLOYMENT, METRICS = (
 #: Both pages for operators.
 PAGE = DEPLOYMENT + SYMPTOMS_PAGE
 #: Functions that log an event whose name they are given.
-HELPERS = {"_rebalanced", "_retry_or_break", "ending_at_once"}
+HELPERS = {"_rebalanced", "_pause_or_raise", "ending_at_once"}
 #: What logs the outages of a source, by its name.
 OUTAGES = {"OutageLog", "StreamKind"}
 #: Names of loggers, and of what limits their lines.
