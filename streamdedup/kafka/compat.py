@@ -69,10 +69,11 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
     """Prepare the login, and return a client of ``kind``; raises the error that ``errors.connection_error`` returns.
 
     A client whose constructor fails leaves its network thread and its sockets open. So ``factory`` records the network
-    part, which is closed here after a failure. The first three calls change the client for the whole process.
+    part, which is closed here after a failure.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """
+    # These three lines change the client for the whole process.
     cap_client_logging()
     limit_batches()
     Fetcher._send_list_offsets_requests = _request_all_offsets
@@ -100,7 +101,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
             raise connection_error(error, doing, options) from None
         raise
     for network in networks:
-        # Deletes the wrapper of `_stop_at_final_refusal`: a connected client reconnects by its own method again.
+        # Uncovers the client's method, which `_stop_at_final_refusal` replaced: a connected client reconnects as usual.
         del network._manager.get_connection
     return client
 
@@ -168,8 +169,8 @@ def force_close(producer: Any) -> None:
 def guard_parsing(consumer: Any, max_offsets: int, *, keeps_rests: bool = True) -> list[UnreadableRange]:
     """Make a consumer return unreadable offsets as ``UnreadableRange`` in place of records; limit a poll's bytes.
 
-    Returns a list that each poll fills with its ranges; the caller empties it before each poll whose records it uses.
-    For the limit see ``RecordBatches``, for ``keeps_rests`` ``UnreadableReports``.
+    Returns a list to which each poll adds its ranges; the caller empties it before each poll whose records it uses. For
+    the limit see ``RecordBatches``, for ``max_offsets`` and ``keeps_rests`` ``UnreadableReports``.
 
     Unreadable means: an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limits of
     ``limit_batches``. The first unreadable record also hides the records behind it in the same record batch. The client
@@ -186,7 +187,7 @@ def guard_parsing(consumer: Any, max_offsets: int, *, keeps_rests: bool = True) 
 
 
 def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
-    """Renew ``budget`` for each poll; when it is spent, keep the fetches that the poll has not begun for the next one.
+    """Renew ``budget`` for each poll; when it is spent, put aside, for the next poll, fetches that are not begun.
 
     The client would begin such a fetch, get no record, drop the fetch and send it again. A broker keeps the order of
     the partitions in its answers, so no record of the partition would be read as long as an earlier partition has a
@@ -207,7 +208,7 @@ def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
         budget.renew()
         try:
             records, is_partial = fetched_records(*arguments, **options)
-            # While the second value is true the client sends no fetch: kept fetches of all partitions would pile up.
+            # While the second value is true, the client sends no new fetches; otherwise the kept ones would pile up.
             return records, is_partial or bool(kept)
         finally:
             fetcher._completed_fetches.extendleft(reversed(kept))
@@ -227,7 +228,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
-        """Return up to ``n`` records, or one unreadable range, or nothing: then the next fetch begins with the range.
+        """Return up to ``n`` records, or one unreadable range, or nothing if the next fetch is to begin with the range.
 
         Raises:
             CodecMissing: The library of a codec is not installed; the records become readable once it is.
@@ -314,10 +315,11 @@ def has_fetched(consumer: Any) -> bool:
 
 
 def assigned_states(consumer: Any) -> Mapping[Any, Any]:
-    """Return the client's states of assigned partitions: ``position``; ``highwater``, which ``request_ends`` raises.
+    """Return the client's states of assigned partitions: ``position``; ``highwater``, the end offset.
 
-    ``KafkaConsumer.position`` may ask the broker and wait. A state object lives as long as the assignment: a partition
-    that was revoked and assigned again has another one, and begins at the committed offset.
+    ``KafkaConsumer.position`` may ask the broker and wait. ``KafkaSource.request_ends`` may increase ``highwater``. A
+    state object lives as long as the assignment: a partition that was revoked and assigned again has another one, and
+    begins at the committed offset.
 
     Test: ``test_the_private_parts_of_the_client_that_are_relied_on_exist``.
     """
@@ -390,12 +392,12 @@ def fetch_committed_offsets(
     """
     coordinator = consumer._coordinator
     if not stable:
-        # A copy, so that the consumer stays read_committed. The copy joins no request in progress: a stable fetch would
-        # wait for transactions, and the answer to a lookup of the group coordinator is taken by the original alone, so
-        # that the copy would loop on the network thread, without a heartbeat, until the time limit.
-        coordinator = copy.copy(coordinator)
+        coordinator = copy.copy(coordinator)  # the consumer stays read_committed
         coordinator._isolation_level = IsolationLevel.READ_UNCOMMITTED
+        # Else the copy joins a stable fetch in progress, which waits for transactions.
         coordinator._offset_fetch_futures = {}
+        # Else the copy waits for a lookup in progress, whose answer only the original takes: it would loop on the
+        # network thread, without a heartbeat, until the time limit.
         coordinator._find_coordinator_future = None
     offsets: Mapping[Any, Any] = coordinator.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
     return offsets
@@ -418,9 +420,9 @@ def drop_offset_answers(consumer: Any) -> None:
 def forget_owned_partitions(consumer: Any) -> None:
     """Let the next join claim no partitions, after the membership was lost.
 
-    The leader of the group keeps claimed partitions that are to move for a second rebalance, after their owner has
-    revoked them. A former owner has nothing to revoke, so the second rebalance never comes, and the partitions would be
-    assigned to nobody.
+    A claimed partition that is to move is assigned to nobody at first: the leader of the group waits for a second
+    rebalance, which begins when the owner has revoked the partition. A former owner has nothing to revoke, so without
+    this function the second rebalance never comes, and nobody reads the partition.
 
     Test: ``test_a_member_that_has_lost_its_membership_claims_no_partitions``.
     """
