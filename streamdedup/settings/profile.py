@@ -150,7 +150,7 @@ class Profile(Section):
     """Suppress pairs in which a document has [fewer shingles](tuning.md#rules-about-sources), stop shingles not
     counted."""
     only_sources: SourceNames = ()
-    """Suppress pairs of two known sources if neither is listed; empty for all sources."""
+    """If not empty, suppress pairs of two known sources of which neither is listed."""
     ignore_same_source: Flag = False
     """Suppress pairs whose documents have the same source."""
     ignore_sources: SourcePairs = ()
@@ -183,7 +183,7 @@ class Profile(Section):
     at most three candidates from all its buckets together, exact copies first."""
     max_candidates: Limit = Field(default=500, ge=1)
     """Most candidates that a document is compared with, the most promising first."""
-    max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)  # larger records are unreadable
+    max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)  # as ``batch_limits.MAX_BATCH_BYTES``
     """Longest text (UTF-8) to process; a longer one becomes a dead letter."""
     seed: Whole = Field(default=minhash.DEFAULT_SEED, ge=0, le=2**63 - 1)
     """Seed of the hash functions of the signatures."""
@@ -208,7 +208,7 @@ class Profile(Section):
         )
 
     def banding(self) -> Banding:
-        """Return ``bands`` and ``rows`` if set, else the cheapest with ``min_recall``; ``ValueError`` without one."""
+        """Return ``bands`` and ``rows`` if set, else the cheapest that reach ``min_recall``; ValueError if none do."""
         if self.bands is not None and self.rows is not None:
             return Banding(self.bands, self.rows)
         jaccard = self.least_jaccard(self.recall_from)
@@ -223,7 +223,7 @@ class Profile(Section):
         return ContainmentRule(self.containment_threshold, min_shingles)
 
     def configured_recall_from(self) -> float:
-        """Return ``recall_from`` if it is set, else 0.8, not the threshold: ``tune`` tries other thresholds."""
+        """Return ``recall_from`` if set, else 0.8, also below the threshold: ``tune`` tries other thresholds."""
         return self.recall_from if "recall_from" in self.model_fields_set else DEFAULT_RECALL_FROM
 
     def recall(self, similarity: float) -> float:
@@ -243,9 +243,10 @@ class Profile(Section):
         - Included for other reasons: ``exact_limit``, because documents inserted before and after a change would be
           compared differently; ``scope_field``, because stored documents would be in wrong scopes.
         - Excluded, because band keys and sketch of a text do not depend on them: ``threshold``,
-          ``containment_threshold``, ``recall_from`` and ``min_recall`` (bands and rows, which may follow from them, are
-          included), ``min_words``, ``min_shared_bands``, the rules of suppression, the names of other fields,
-          ``label_bytes``, retention and caps; and ``default_scope``, which applies to later records only.
+          ``containment_threshold``, ``min_words``, ``min_shared_bands``, the rules of suppression, the names of other
+          fields, ``label_bytes``, retention and caps.
+        - Excluded for other reasons: ``recall_from`` and ``min_recall``, because bands and rows, which may follow
+          from them, are included; ``default_scope``, because it applies to later records only.
         """
         banding = self.banding()
         return {
@@ -286,7 +287,7 @@ class Profile(Section):
         if self.stop_shingles == NO_STOPS:
             return frozenset()
         stops = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
-        # Stop shingles are learnt without stop shingles.
+        # Compared with the options without stop shingles, as those with which they were learnt.
         if wrong := option_differences(stops, self._options_without_stop_shingles()):
             raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
         return stops.hashes
@@ -346,7 +347,7 @@ class Profile(Section):
 
     def _check_repetitions(self) -> Mistakes:
         for key in ("topics", "text_fields", "only_sources"):
-            # Without a default, a wrong value, which is absent (``contradictions``), would end the check of other keys.
+            # A wrong value is absent; without the default this would end the check of other keys (``contradictions``).
             for name, count in Counter(getattr(self, key, ())).items():
                 if count > 1:
                     yield key, f"{write_text(name)} is there {count} times, and may be there once"
@@ -364,7 +365,7 @@ class Profile(Section):
     def _check_stop_lists(self) -> Mistakes:
         if self.shingle_unit == "char" and self.stop_words != NO_STOPS:
             yield "stop_words", 'is for shingle_unit = "word" only'
-        # In this order: ``_stop_shingles`` needs ``_stop_words``, so a mistake in the stop words ends the check.
+        # One mistake at a time, in this order: ``_stop_shingles`` needs ``_stop_words``.
         for key, noun in (("stop_words", "word"), ("stop_shingles", "shingle")):
             path = getattr(self, key)
             try:
@@ -376,7 +377,7 @@ class Profile(Section):
                 yield key, f"{path} holds no {noun}"
                 return
 
-    def _check_field_names(self) -> Mistakes:
+    def _check_fields(self) -> Mistakes:
         keys_by_name = dict.fromkeys(getattr(self, "text_fields", ()), "text_fields")  # as in ``_check_repetitions``
         for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field", "deleted_field"):
             name = getattr(self, key, None)
