@@ -11,7 +11,7 @@ from streamdedup.settings.hosts import HttpUrl, is_loopback
 from streamdedup.settings.kinds import Duration, File, OptionalText, Secret
 from streamdedup.settings.tls import TlsSection
 
-#: Reason why a key is unused.
+#: Why keys of login and TLS have no effect; the end of a message.
 _NO_URL = "url is missing"
 
 
@@ -23,12 +23,12 @@ class SchemaRegistry(TlsSection):
     `http://HOST:PORT/apis/ccompat/v7`."""
     username: OptionalText = None
     """User of a login with `password`."""
-    password: Secret = None
+    password: Secret = None  # set from ``password_file``, if that is given, when settings are loaded (``sources``)
     """Password of `username`; without `username` a bearer token."""
     password_file: File = None
     """File that holds `password`; read again for each request."""
     timeout_s: Duration = Field(default=10.0, ge=0.1, le=30.0)
-    """Time limit of a request and its answer together; all schemas that a schema refers to have twice this time."""
+    """Time limit of a request and its answer together; all schemas that one schema refers to share twice that time."""
 
     def authorization(self) -> str | None:
         """Return the header ``Authorization``, after reading ``password_file`` again; None without a login."""
@@ -58,6 +58,6 @@ class SchemaRegistry(TlsSection):
 
     def _check_tls(self) -> Mistakes:
         if self.url is None:
-            return self.tls_mistakes(_NO_URL)
+            return self.tls_mistakes(reason_unused=_NO_URL)
         uses_tls = urlsplit(self.url).scheme == "https"
-        return self.tls_mistakes(None if uses_tls else "url does not use TLS; write https://")
+        return self.tls_mistakes(reason_unused=None if uses_tls else "url does not use TLS; write https://")
