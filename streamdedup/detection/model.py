@@ -31,8 +31,8 @@ from streamdedup.wire import Document, Match
 class Skip(StrEnum):
     """Reason why a document is skipped without an error; a metric label.
 
-    By the first three, which come from the text, the document gets an index entry, but is in no bucket. By the last
-    two, which come from the insertion (``InsertState``), this version is not stored.
+    The first three come from the text: the document gets an index entry, but is in no bucket. The last two come from
+    the insertion (``InsertState``): this version is not stored.
     """
 
     #: No letters and digits, apart from those that the profile leaves out (stop words, ``letters_only``).
@@ -61,9 +61,9 @@ class DetectorOptions:
         label_bytes: Most UTF-8 bytes in a label; 0 for no captions (``captions``).
         scope_field: Field with the scope; None where all documents are compared (``scope``).
         default_scope: Scope for documents without one; None where each needs one.
-        compares_redeliveries: Whether a document that the index has with the same text is compared again. True for an
-            index of a program: a call may have ended before the buckets, and is repeated at new positions. False for
-            Kafka, whose records come again at their earlier positions.
+        compares_redeliveries: Whether a document that the index has with the same text is compared again. True in an
+            index that a program writes: a call that failed between entries and buckets is repeated at new positions.
+            False for Kafka, where a record returns at its own position and counts as a replay.
     """
 
     profile: str
@@ -151,8 +151,8 @@ class InsertedBatch:
         entries: The entries to compare; some differ from the prepared ones (``lifecycle``).
         to_look_up: Rows to insert in buckets and to look up.
         refused: Appends that can never be processed, and documents whose number belongs to another id.
-        missing_positions: Positions of those refused appends whose document is missing from the index and that have
-            pending matches, to be deleted after the commit.
+        missing_positions: Positions of the refused appends whose document was missing at the first attempt. Pending
+            matches there say so (``missing_at_first_attempt``), and are deleted after the commit.
     """
 
     documents: Sequence[Document]
@@ -166,7 +166,7 @@ class InsertedBatch:
 
 
 class Spread(NamedTuple):
-    """Sources, times and the earliest document of a cluster with sources, in a profile with labels.
+    """Source count, first and last time, and earliest document of a cluster with sources, in a profile with labels.
 
     ``earliest_id`` is None where the earliest document left the index or has another scope.
     """
@@ -215,8 +215,8 @@ class DetectionResult:
         replayed_count: Indexed documents at or above the high-water mark that an earlier attempt inserted.
         silent_count: Indexed documents that emit nothing (below the high-water mark), and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs among themselves.
-        unexplained_count: Of the silent_count, those below the mark in partitions whose committed offset Kafka has
-            lost: an operator who sets an offset back commits one.
+        unexplained_count: Of the silent_count, those below the mark in partitions without a committed offset. Kafka has
+            lost it: an operator who sets an offset back leaves one.
         deleted_count: Requests to delete a document, in the index or not, that are not refused.
         deleted_unknown_count: Of the deleted_count, requests for a document without an entry or marker in the index.
         candidates_count: For documents at or above the high-water mark: candidates from buckets, and exact copies that
@@ -225,6 +225,7 @@ class DetectionResult:
         accepted_count: Candidates compared and found near-duplicates, suppressed ones included.
         rejected_count: Candidates compared and found different, outside the scope or the window, or gone.
         full_buckets_count: Full buckets into which a document was not inserted, counted for each document.
+        full_bucket_positions: Positions of documents with at least one full bucket.
         over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
             bucket.
         hidden: Documents at or above the high-water mark that have no match, and full buckets in all bands. They are in
@@ -257,7 +258,7 @@ class DetectionResult:
 
 
 #: Getter of all field values of a result, as a tuple in field order.
-_field_values = attrgetter(*(field.name for field in fields(DetectionResult)))
+_field_values = attrgetter(*(each.name for each in fields(DetectionResult)))  # `astuple` would copy deeply
 
 
 def document_number(profile: str, document_id: str) -> int:
