@@ -70,8 +70,8 @@ def learn_stop_shingles(
     Motwani, 2002): the count of a shingle may then be too high by the forgotten occurrences, never too low,
     so that no stop shingle is missed. A source is skipped if it is so small that its stop shingles may be forgotten.
 
-    Of the options, `bag` and `stop_shingles` are ignored. Raises ValueError for a share that is not above 0 and up to
-    1, or too small for the shingles that can be counted.
+    Of the options, `bag` and `stop_shingles` are ignored. Raises ValueError for a share outside (0, 1], and for one so
+    small that a stop shingle of the whole sample may have been forgotten.
     """
     if not 0 < share <= 1:
         raise ValueError(f"the share must be above 0 and at most 1, not {share}")
@@ -80,21 +80,21 @@ def learn_stop_shingles(
     for batch in _batches(texts):
         shingles = shingler.shingle([text for text, _ in batch])
         sample.add(shingles.hashes, shingles.offsets, [source or None for _, source in batch])
-    documents_count = sample.counts_by_group[0]  # group 0 has all documents
+    documents_count = sample.documents_by_group[0]  # group 0 has all documents
     least = least_documents(share, documents_count)
     if sample.counter.forgotten_bound >= least:
         raise ValueError(
             f"too many different shingles to count those of only {least} documents; take a greater share or a smaller "
             "sample"
         )
-    # Raise the least source size until a stop shingle of the smallest source has more documents than any forgotten one.
+    # Raise the least source size until even there a stop shingle has more documents than any forgotten one.
     while least_documents(share, least_source_documents) <= sample.counter.forgotten_bound:
         least_source_documents = 1 + max(least_source_documents, int(sample.counter.forgotten_bound / share))
     groups = list(sample.stops_by_group(share, least_source_documents))
     counts: dict[int, int] = {}
     for group in groups:
         counts |= {value: max(count, counts.get(value, 0)) for value, count in group.counts.items()}
-    small = len(sample.counts_by_group) - len(groups)  # both count all documents as a group
+    small = len(sample.documents_by_group) - len(groups)  # both count all documents as a group
     stops = StopShingles(counts, documents_count, share, described_options(plain))
     return Learnt(stops, tuple(groups), small, least_source_documents)
 
@@ -103,49 +103,6 @@ def _batches(texts: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple[str
     unread = iter(texts)
     while batch := list(itertools.islice(unread, _BATCH_DOCUMENTS)):
         yield batch
-
-
-@dataclass
-class _Sample:
-    """The documents of a sample, counted all together (group 0) and by source (groups from 1 on).
-
-    Attributes:
-        group_numbers: Group of each source.
-        counts_by_group: Number of different documents by group.
-        seen: A 64-bit digest for each different document in each of its groups; some 150 bytes a document.
-    """
-
-    counter: "DocumentCounter"
-    group_numbers: dict[str, int] = field(default_factory=dict)
-    counts_by_group: list[int] = field(default_factory=lambda: [0])
-    seen: set[int] = field(default_factory=set)
-
-    def add(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], sources: Sequence[str | None]) -> None:
-        keys_by_document: list[NDArray[np.uint64]] = []
-        for first, last, source in zip(offsets[:-1].tolist(), offsets[1:].tolist(), sources, strict=True):
-            if first == last:
-                continue  # a document without shingles does not count
-            digest = hashlib.blake2b(hashes[first:last].tobytes(), digest_size=8).digest()
-            for group in (0,) if source is None else (0, self._group_of(source)):
-                group_digest = int.from_bytes(digest) ^ (group * _GROUP_FACTOR % 2**64)
-                if group_digest not in self.seen:
-                    self.seen.add(group_digest)
-                    self.counts_by_group[group] += 1
-                    keys_by_document.append(hashes[first:last] | np.uint64(group << 32))
-        self.counter.add(keys_by_document)
-
-    def _group_of(self, source: str) -> int:
-        group = self.group_numbers.setdefault(source, len(self.counts_by_group))
-        if group == len(self.counts_by_group):
-            self.counts_by_group.append(0)
-        return group
-
-    def stops_by_group(self, share: float, least_source_documents: int) -> Iterator[GroupStops]:
-        names: list[tuple[str | None, int]] = [(None, 0), *sorted(self.group_numbers.items())]
-        for name, group in names:
-            count = self.counts_by_group[group]
-            if name is None or count >= least_source_documents:
-                yield GroupStops(name, count, self.counter.at_least(least_documents(share, count), count, group))
 
 
 class DocumentCounter:
@@ -172,7 +129,7 @@ class DocumentCounter:
         keys = keys[order]
         counts = np.concatenate([self._counts, times])[order]
         missed = np.concatenate([self._missed, np.full(new.size, self.forgotten_bound)])[order]
-        # Of two equal keys the first is the earlier count (stable sort), whose bound also covers the new one.
+        # Of two equal keys the first is the earlier count (stable sort). Its bound stays: nothing was forgotten since.
         firsts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
         self._keys, self._missed = keys[firsts], missed[firsts]
         self._counts = np.add.reduceat(counts, firsts)
@@ -181,7 +138,7 @@ class DocumentCounter:
     def _forget(self) -> None:
         while self._keys.size > self._capacity:
             upper = self._counts + self._missed
-            self.forgotten_bound = int(upper.min())  # only rises: a new bound exceeds the last value
+            self.forgotten_bound = int(upper.min())  # rises: other items had more, new ones have at least one more
             remaining = np.flatnonzero(upper > self.forgotten_bound)
             self._keys, self._counts = self._keys[remaining], self._counts[remaining]
             self._missed = self._missed[remaining]
@@ -196,3 +153,46 @@ class DocumentCounter:
         frequent = np.flatnonzero(upper >= minimum)
         hashes = (self._keys[low:high][frequent] & np.uint64(0xFFFFFFFF)).tolist()
         return dict(zip(hashes, np.minimum(upper[frequent], maximum).tolist(), strict=True))
+
+
+@dataclass
+class _Sample:
+    """The documents of a sample, counted all together (group 0) and by source (groups from 1 on).
+
+    Attributes:
+        group_numbers: Group of each source.
+        documents_by_group: Number of different documents by group.
+        seen: A 64-bit digest for each different document in each of its groups; some 150 bytes a document.
+    """
+
+    counter: DocumentCounter
+    group_numbers: dict[str, int] = field(default_factory=dict)
+    documents_by_group: list[int] = field(default_factory=lambda: [0])
+    seen: set[int] = field(default_factory=set)
+
+    def add(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], sources: Sequence[str | None]) -> None:
+        keys_by_document: list[NDArray[np.uint64]] = []
+        for first, last, source in zip(offsets[:-1].tolist(), offsets[1:].tolist(), sources, strict=True):
+            if first == last:
+                continue  # a document without shingles does not count
+            digest = hashlib.blake2b(hashes[first:last].tobytes(), digest_size=8).digest()
+            for group in (0,) if source is None else (0, self._group_of(source)):
+                group_digest = int.from_bytes(digest) ^ (group * _GROUP_FACTOR % 2**64)
+                if group_digest not in self.seen:
+                    self.seen.add(group_digest)
+                    self.documents_by_group[group] += 1
+                    keys_by_document.append(hashes[first:last] | np.uint64(group << 32))
+        self.counter.add(keys_by_document)
+
+    def _group_of(self, source: str) -> int:
+        group = self.group_numbers.setdefault(source, len(self.documents_by_group))
+        if group == len(self.documents_by_group):
+            self.documents_by_group.append(0)
+        return group
+
+    def stops_by_group(self, share: float, least_source_documents: int) -> Iterator[GroupStops]:
+        names: list[tuple[str | None, int]] = [(None, 0), *sorted(self.group_numbers.items())]
+        for name, group in names:
+            count = self.documents_by_group[group]
+            if name is None or count >= least_source_documents:
+                yield GroupStops(name, count, self.counter.at_least(least_documents(share, count), count, group))
