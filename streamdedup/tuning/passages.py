@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from streamdedup.evaluation.pairs import ShingleSets, shingle_sets
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
-#: A passage ends before a shingle that is more than this many times rarer than the most frequent one of the passage.
-_MOST_TIMES_RARER: Final = 2
+#: A passage has shingles of at least 1 / this as many documents as its most frequent shingle.
+_LARGEST_FREQUENCY_RATIO: Final = 2
 
 
 class Passage(NamedTuple):
-    """A sequence of stop shingles; ``documents`` have the most frequent one of them."""
+    """A sequence of stop shingles; ``documents``: how many documents have the most frequent one."""
 
     text: str
     documents: int
@@ -30,8 +30,8 @@ def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: 
 
     ``counts``: document count by stop shingle; ``options``: those with which they were learnt.
     """
-    # Stop shingles are learnt, and hashed, without numbered repetitions: not as a bag. Without the stop shingles of the
-    # options, which the shingler would leave out.
+    # As they were learnt: no bag, which would number repetitions and hash them differently; and no stop shingles, which
+    # the shingler would leave out.
     shingler = Shingler(replace(options, bag=False, stop_shingles=frozenset()))
     text_rows = _first_texts(shingle_sets(shingler, texts), counts)
     shown: set[int] = set()
@@ -40,8 +40,8 @@ def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: 
             continue
         ordered = shingler.in_order(texts[text_rows[shingle]])
         hashes: list[int] = ordered.hashes.tolist()
-        frequent = {stop for stop in hashes if counts.get(stop, 0) * _MOST_TIMES_RARER >= documents} - shown
-        # The passage grows from the shingle in both directions: hashes[low:high].
+        frequent = {value for value in hashes if counts.get(value, 0) * _LARGEST_FREQUENCY_RATIO >= documents} - shown
+        # The passage, hashes[low:high], grows from the shingle, which is frequent itself, in both directions.
         low = high = hashes.index(shingle)
         while low and hashes[low - 1] in frequent:
             low -= 1
