@@ -1,4 +1,4 @@
-"""Helps commands to read and write topics without a consumer group: options, profiles, decoders, documents, texts."""
+"""Shared parts of commands that use topics without a consumer group: options, profile, decoders, documents, texts."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -41,18 +41,20 @@ def decoders_of(settings: Settings) -> dict[str, Decoder]:
 def newest_documents(settings: Settings, profile: Profile, since_s: float, newest_count: int) -> Iterator[Document]:
     """Yield the newest documents of a profile's input topics, with a progress bar on standard error.
 
-    Reads the last ``newest_count`` offsets over all partitions, none before ``since_s`` (seconds since the epoch); the
-    ends are those at the first ``next``. Skips appended texts, deletions, and records that are no documents or that the
-    Kafka client cannot read; their number goes to standard error.
+    Reads at most ``newest_count`` offsets in all, the newest ones, the same share of each partition, none before
+    ``since_s`` (seconds since the epoch). The first ``next`` looks up the ends; later records are not read. Skips
+    appended texts, deletions, and records that are no documents or that the Kafka client cannot read; their number
+    goes to standard error.
     """
     options = replace(kafka_options(settings), topics=tuple(profile.topics))
     decoder = topic_decoder(settings, profile)
-    title, since_ms = ", ".join(profile.topics), max(0, round(since_s * 1000))  # Kafka looks up no negative time
+    title = ", ".join(profile.topics)
+    since_ms = max(0, round(since_s * 1000))  # Kafka looks up no negative time
     passed_over = done_count = 0
     with (
         KafkaSpan(options, since_ms, ends=None, newest_count=newest_count) as span,
         showing_share(title, span.total_count) as step,
-        decoder.batch(),
+        decoder.batch(),  # shares requests to the schema registry
     ):
         for batch in span.batches():
             passed_over += len(batch.unreadable)
@@ -62,9 +64,9 @@ def newest_documents(settings: Settings, profile: Profile, since_s: float, newes
                     passed_over += 1
                 else:
                     yield document
-            present_count = span.done_count()
-            step(present_count - done_count)
-            done_count = present_count
+            newly_done_count = span.done_count() - done_count
+            step(newly_done_count)
+            done_count += newly_done_count
     if passed_over:
         tell_prefixed(f"passed over: {counted(passed_over, 'record')} that are no whole documents")
 
