@@ -2,10 +2,10 @@
 
 A new check is a ``Finding`` of ``check_kafka``; one of topic settings is a function that ``judge_topic`` calls.
 
-The checks change nothing. Rights on the group and on the transactional id are checked with a heartbeat whose member and
-a transaction request whose producer do not exist (``-1``). Without the right, the broker refuses such a request before
-reading the content; with the right, the request has no effect. The requests go to any broker: a request for the
-coordinator would create Kafka's internal topics if these do not exist yet.
+The checks change nothing. Rights on the group are checked with a heartbeat of a member that does not exist, rights on
+the transactional id with a request of a producer that does not exist. Without the right, the broker refuses such a
+request before reading the content; with the right, the request has no effect. The requests go to any broker: a request
+for the coordinator would create Kafka's internal topics if these do not exist yet.
 """
 
 import contextlib
@@ -124,7 +124,7 @@ def may_be_compacted(options: KafkaOptions) -> bool:
 def cleanup_policies(options: KafkaOptions) -> dict[str, str]:
     """Return the cleanup policy by input topic, as far as it can be read.
 
-    Empty with ``api_version`` set (the reason is in ``check_kafka``), and without the right DESCRIBE_CONFIGS.
+    Empty with ``api_version`` set, as such a broker may not support it, and without the right DESCRIBE_CONFIGS.
     """
     if options.api_version is not None:
         return {}
@@ -144,7 +144,8 @@ class _Topics(NamedTuple):
 
 def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> _Topics:
     counts: dict[str, int] = {}
-    missing, refused = list[str](), list[str]()
+    missing: list[str] = []
+    refused: list[str] = []
     for topic in admin.describe_topics(sorted(needed)):
         name, error_class = topic["name"], kafka_errors.for_code(topic["error_code"])
         granted = topic.get("authorized_operations")  # None where the broker does not tell
@@ -184,8 +185,8 @@ def create_topics(
 ) -> CreatedTopics:
     """Create the missing topics, and wait until the new ones can be used.
 
-    ``configs`` are always set, by topic. ``kept_ms`` is the least retention by topic, set only where the broker's
-    default is shorter; for topics without ``retention.ms`` in ``configs``.
+    ``configs``: settings by topic. ``kept_ms``: least retention by topic, which becomes ``retention.ms`` where the
+    broker's default is shorter; only for topics without that setting in ``configs``.
     """
     created: list[str] = []
     existed: list[str] = []
@@ -223,7 +224,7 @@ def _extend_retention(admin: Any, requests: Mapping[str, dict[str, Any]], kept_m
         return
     for topic in admin.create_topics(with_minimum, validate_only=True, raise_errors=False)["topics"]:
         name, described = topic["name"], (topic.get("configs") or {}).get(RETENTION)
-        default_ms = UNLIMITED if described is None else int(described["value"])
+        default_ms = UNLIMITED if described is None else int(described["value"])  # unreadable: left to the broker
         if default_ms != UNLIMITED and default_ms < kept_ms[name]:
             requests[name]["configs"][RETENTION] = str(kept_ms[name])
 
@@ -341,7 +342,7 @@ def _missing_topic_findings(
 ) -> Iterator[Finding]:
     """Yield a finding for each missing topic: a warning for an input topic while another input topic exists."""
     inputs = {need.name for need in needs if need.is_input}
-    some_input_exists = not inputs <= set(missing)
+    some_input_exists = bool(inputs - set(missing))
     for name in missing:
         text = f"no such topic: {name}"
         cure = "; create with" if options.create_command else ""  # `Finding.sentence` adds `: ` and the command
@@ -353,7 +354,7 @@ def _missing_topic_findings(
 
 
 def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the problems in a topic's settings, which are empty when the user may not read them. Public for tests."""
+    """Yield problems in a topic's settings, or that there are none; empty settings: the user may not read them."""
     subject = f"topic {need.name}"
     if not settings:
         yield Finding.warning(
