@@ -39,7 +39,7 @@ REBUILD_KINDS = ("lost", "gap", "switch")
 
 
 class Awaited(StrEnum):
-    """A server or event for which the daemon waits: its label in lower case, and its name in log and ``/readyz``."""
+    """A server or event for which the daemon waits: the member's name is the label, its value the name in the log."""
 
     STORE = "the store"
     KAFKA = "Kafka"
@@ -371,8 +371,9 @@ class Metrics(MetricSet):
     )
 
     def begin_at_zero(self, profile_of: Mapping[str, str]) -> None:
-        """Create all series with known labels, because a rate does not see the first value of a new series."""
-        # Each metric with the values of its second label.
+        """Create all series with known label values; ``profile_of``: profile by input topic."""
+        # A rate does not see the first value of a series that is created later.
+        # Metrics with a second label, and the values of that label:
         of_topic = [(self.records, (*get_args(Op), INVALID)), (self.dead_letters, tuple(ErrorCode))]
         of_profile = [
             (self.skipped, tuple(Skip)),
@@ -389,7 +390,7 @@ class Metrics(MetricSet):
         for profile in dict.fromkeys(profile_of.values()):
             _create_series(profile, of_profile)
             self.index_lost_timestamp_seconds.labels(profile)
-            for name, declared in self.declared().items():
+            for name, declared in self.declared().items():  # all counters with no label but the profile
                 if declared.kind is Counter and declared.labels == ("profile",):
                     getattr(self, name).labels(profile)
 
