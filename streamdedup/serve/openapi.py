@@ -1,4 +1,4 @@
-"""Makes the OpenAPI document, which Litestar generates.
+"""Completes the OpenAPI document that Litestar generates from the handlers.
 
 Two parts are added: the request bodies, which Litestar does not know, because ``requests`` decodes them; and the
 descriptions of the fields of a match, from ``wire/schemas/alert.schema.json``.
@@ -36,8 +36,8 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependen
         security=[{"bearer": []}],
         use_handler_docstrings=True,
     )
-    # This application only makes the document. The application that serves has no such routes of the framework: they
-    # would answer every unknown path with a page.
+    # A second application, only to make the document. The one that serves is built without Litestar's OpenAPI routes,
+    # which would answer every unknown path with a page.
     app = Litestar(handlers, dependencies=dependencies, openapi_config=config, logging_config=None)
     document = app.openapi_schema.to_schema()
     _add_bodies(document)
@@ -57,5 +57,5 @@ def _describe_match(properties: dict[str, dict[str, Any]]) -> None:
     definitions = msgspec.json.decode(schema("alert"))["$defs"]
     fields = definitions["place"]["properties"] | definitions["match"]["properties"]
     for name, field in properties.items():
-        # `label` and `incarnation` are definitions of their own, because the alert's document has them too.
+        # A match refers to `place`, and to `label` and `incarnation`, which the alert's document has too.
         field["description"] = (definitions.get(name) or fields[name])["description"]
