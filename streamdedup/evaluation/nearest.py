@@ -9,7 +9,7 @@ from streamdedup.evaluation.pairs import ShingleSets
 from streamdedup.similarity.containment import Overlaps, SmallerSide
 from streamdedup.similarity.measures import Measure
 
-#: Which of the target document and its neighbour is the smaller one; both where their sizes are equal.
+#: The document that is contained in the other one: the smaller of the two; "both" where their sizes are equal.
 ContainedDocument = Literal["document", "neighbour", "both"]
 _DOCUMENT_BY_SIDE: Final[Mapping[SmallerSide, ContainedDocument]] = {
     "left": "document",
@@ -30,7 +30,8 @@ class NearestDocuments:
 
     ``target`` holds one document; only documents of its scope are compared. A neighbour shares at least one shingle and
     reaches the threshold, which may be 0. ``nearest``: at most ``max_neighbours``, the most similar first, equally
-    similar ones by id. ``neighbours_count``: all neighbours so far.
+    similar ones by id. ``neighbours_count``: all neighbours so far. ``compared_count``: documents of the target's scope
+    so far.
     """
 
     def __init__(self, target: ShingleSets, max_neighbours: int, threshold: float, measure: Measure) -> None:
@@ -48,7 +49,7 @@ class NearestDocuments:
         common = np.diff(sums)
         overlaps = Overlaps(common, np.full_like(sets.sizes, len(self.target.hashes)), sets.sizes)  # left: the target
         similarities = self._measure.exact(*overlaps)
-        is_compared = sets.scopes == self.target.scopes
+        is_compared = sets.scopes == self.target.scopes[0]
         near = np.flatnonzero(is_compared & (similarities >= self._threshold) & (common > 0))
         self.neighbours_count += len(near)
         self.compared_count += int(is_compared.sum())
