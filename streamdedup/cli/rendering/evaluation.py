@@ -62,7 +62,7 @@ def _comparison_method(options: DetectorOptions) -> str:
 def _rates(evaluation: Evaluation) -> Iterator[str]:
     scores = evaluation.scores
     yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}"
-    # A computed truth counts pairs from `recall_from` on, for which the recall is promised; one from a file any pairs.
+    # A computed truth has only pairs from `recall_from` on, for which the recall is promised; a file has any pairs.
     recall_range = "" if evaluation.truth_file else f" from {evaluation.options.recall_from:g}"
     yield _rate_line(f"recall{recall_range}", scores.recall)
     yield _rate_line("precision", scores.precision)
@@ -104,7 +104,7 @@ def as_object(evaluation: Evaluation) -> dict[str, Any]:
         "truth_pairs_suppressed": evaluation.suppressed_count,
         "recall": _rate_json(evaluation.scores.recall),
         "precision": _rate_json(evaluation.scores.precision),
-        **_misses_json(evaluation),
+        **_details_json(evaluation),
     }
 
 
@@ -130,7 +130,7 @@ def _settings_json(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _misses_json(evaluation: Evaluation) -> dict[str, Any]:
+def _details_json(evaluation: Evaluation) -> dict[str, Any]:
     ids, scores = evaluation.ids, evaluation.scores
     return {
         "missed": {reason.value: count for reason, count in scores.missed.items()},
