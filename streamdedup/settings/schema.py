@@ -25,7 +25,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "service": Service,
     "api": Api,
 }
-#: Path in a settings tree: of a table (``kafka``; ``profiles``, NAME), or of a key in it.
+#: Path in a settings tree: of a table, ``("kafka",)`` or ``("profiles", NAME)``, or of a key, with one part more.
 KeyPath = tuple[str, ...]
 
 
@@ -43,13 +43,14 @@ def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section],
     for name, model in SECTIONS.items():
         yield (name,), model, tree.get(name, {})
     profiles = tree.get("profiles")
-    for name, content in profiles.items() if isinstance(profiles, Mapping) else ():
-        yield ("profiles", name), Profile, content
+    if isinstance(profiles, Mapping):
+        for name, content in profiles.items():
+            yield ("profiles", name), Profile, content
 
 
 def describe_unknown(path: KeyPath) -> str:
     """Describe an unknown key or section, with the most similar known one: of its table, or else of any table."""
-    profile = path[1] if len(path) == 3 else "NAME"  # to suggest ``profiles.x.threshold`` for ``redis.x.threshold`` too
+    profile = path[1] if len(path) == 3 else "NAME"  # also in another section: ``redis.x.threshold``
     all_paths: list[KeyPath] = [(name,) for name in (*SECTIONS, "profiles")]
     all_paths += [(section, key) for section, model in SECTIONS.items() for key in keys_of(model)]
     all_paths += [("profiles", profile, key) for key in keys_of(Profile)]
