@@ -1,7 +1,7 @@
 """The run of a rebuild, for one profile: steps 3 to 5 of ``daemon.rebuild`` (replay, seed, announce and complete).
 
-Called by ``rebuild`` only; ``cli.assembly`` makes the ``RebuildTarget``. ``rebuild_window`` has the choice of the
-records to replay, ``rebuild_seeds`` the use of alerts. A change of what is written here also touches "The life of a
+Read the steps there first. Called by ``rebuild`` only; ``cli.assembly`` makes the ``RebuildTarget``. ``rebuild_window``
+chooses the records to replay, ``rebuild_seeds`` uses the alerts. A change of the writes also touches "The life of a
 partition" in ``docs/architecture.md``.
 """
 
@@ -36,7 +36,7 @@ _CLOCKS_MS = 3_600_000
 _NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
 
 T = TypeVar("T")
-#: Called with the names of the topics, the number of offsets that are read, and the number of all offsets.
+#: Called with the topic names joined by commas, the number of offsets read so far, and the number of all offsets.
 Progress = Callable[[str, int, int], None]
 
 
@@ -58,8 +58,9 @@ class RebuildTarget:
 class RebuildRun:
     """Replays, seeds and announces, under the lease on ``target``, which ``tick`` extends at intervals.
 
-    ``gaps`` are by partition; None to rebuild the whole index. ``connections_count`` is the number of connections to
-    the store that were opened before the rebuild began.
+    ``gaps`` are by partition; None to rebuild the whole index. ``generation`` is that of the group, 0 for ``index
+    prepare``, which is no member. ``connections_count`` is the number of connections to the store that were opened
+    before the rebuild began.
     """
 
     def __init__(
@@ -81,10 +82,10 @@ class RebuildRun:
         self._target = target
         self._history = history
         self._committed_offsets = offsets_in(committed_offsets, target.topics)
-        self._ends = {partition: offset.offset for partition, offset in self._committed_offsets.items()}
+        self._ends = {partition: committed.offset for partition, committed in self._committed_offsets.items()}
         #: Committed attempt by partition; empty where another program has committed.
         self._committed_ids = {
-            partition: attempt_id_of(offset) for partition, offset in self._committed_offsets.items()
+            partition: attempt_id_of(committed) for partition, committed in self._committed_offsets.items()
         }
         #: Time of the last commit by partition; the present where another program has committed.
         self._commit_ms = {
@@ -93,8 +94,8 @@ class RebuildRun:
         }
         #: Where the gap begins, in the partitions that still have a committed offset.
         self._starts = {partition: gap.start for partition, gap in self._gaps.items() if partition in self._ends}
-        #: Time from which on alerts are read for the gaps, all of which have the same ``since_ms``. ``_survey_gaps``
-        #: lowers it to the earliest record, because the clock of a daemon may be wrong.
+        #: Time from which on alerts are read for the gaps. First their ``since_ms``, the same for all: a commit time,
+        #: by the clock of a daemon. As this clock may be wrong, ``_survey_gaps`` lowers it to the earliest record time.
         self._alerts_ms = min((gap.since_ms for gap in self._gaps.values()), default=0)
         self._generation = generation
         self._attempt_ids = AttemptIds()
@@ -112,14 +113,14 @@ class RebuildRun:
         # 3. Fence and replay.
         fences = self._fence_committed()
         count = 0
-        if fences:  # otherwise nothing is committed, and nothing is to be replayed
-            if self.is_whole:
-                count = self._replay_window(fences, now_ms)
-            elif (filled_count := self._fill_gaps(fences, now_ms)) is not None:
-                count = filled_count
+        if fences and not self.is_whole:  # without fences nothing is committed, and nothing is to be replayed
+            filled_count = self._fill_gaps(fences, now_ms)
+            if filled_count is None:
+                fences = self._give_up_gaps()  # sets `is_whole`
             else:
-                fences = self._give_up_gaps()
-                count = self._replay_window(fences, now_ms)
+                count = filled_count
+        if fences and self.is_whole:
+            count = self._replay_window(fences, now_ms)
         # 4. Seed. Also without commits: Kafka may have deleted the offsets of the group, and records are read again.
         self._seed(duplicates_topic, list(fences.values()))
         if fences:
@@ -151,8 +152,8 @@ class RebuildRun:
         fences = {}
         for partition, committed_offset in self._committed_offsets.items():
             self._tick()
-            # `fence` takes an attempt that the index knows, and would refuse the committed one, which the index has
-            # lost. The announced attempt stays, so the next process sees the gap if this one ends now.
+            # `fence` raises `IndexLost` if a slot lacks the committed attempt, as here. So it gets one that all slots
+            # know. The announced attempts stay: if this process ends now, the next one still sees the gap.
             known_id = states[partition].known_id
             in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
             fences[partition] = self._fence(partition, committed_offset.offset, known_id, in_kafka)
@@ -216,7 +217,8 @@ class RebuildRun:
         """Replay the window, and older deletions; return the number of records."""
         window = self._window(now_ms)
         window_filter = WindowFilter(window, self._pipeline.decoder, self._tick)
-        # Markers of deletions outlive entries by this time. Without limits (None) `window` is empty, and all is read.
+        # A deletion is replayed from further back, because its marker outlives entries by this time. Without limits
+        # (None) `window` is empty, and all is read.
         older_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
         since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
         batches = self._batches(self._target.topics, since, self._ends)
@@ -227,24 +229,24 @@ class RebuildRun:
         if not self._survey_gaps(fences, now_ms):
             return None
         count = self._replay(self._gap_batches(), fences)
-        # Offsets without a record are those of transaction markers, or Kafka has deleted records of the gap, the
-        # deletion of a document among them, before the replay or during it.
-        has_all = count == sum(self._ends[partition] - start for partition, start in self._starts.items())
-        return count if has_all or self._history.keeps_all(self._starts) else None
+        # Fewer records than offsets: transaction markers have taken offsets, or Kafka has deleted records of the gap
+        # before the replay or during it, perhaps a deletion. `keeps_all` excludes the second.
+        is_complete = count == sum(self._ends[partition] - start for partition, start in self._starts.items())
+        return count if is_complete or self._history.keeps_all(self._starts) else None
 
     def _survey_gaps(self, fences: Mapping[Partition, Fence], now_ms: int) -> bool:
-        """Read the gaps, and tell whether they can be replayed; lower ``_alerts_ms``.
+        """Read the gaps, and return whether they can be replayed. Lower ``_alerts_ms``.
 
-        If a gap replaces a version, partitions without a commit are fenced, too.
+        A *batch in progress* is one that a daemon had begun to index, and not committed, when the store went back: the
+        index may have its entries and pending matches. The gaps cannot be replayed in three cases:
 
-        A batch in progress was uncommitted when the store went back. The gaps cannot be replayed in three cases:
-
-        * With ``auto_offset_reset = "window"``, a gap from offset 0 has a record older than ``max_start_age_ms``.
-          Daemons skip such a record where they begin a partition, so the index may never have had it, and a replay
-          would insert it. A whole rebuild leaves it out.
-        * A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
-          or missed a deletion, and an entry is only replaced by a version from a later position.
-        * A batch in progress has matched a version that a gap replaces.
+        1. With ``auto_offset_reset = "window"``, a gap from offset 0 has a record older than ``max_start_age_ms``.
+           Daemons skip such a record where they begin a partition, so the index may never have had it, and a replay
+           would insert it. A whole rebuild leaves it out.
+        2. A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
+           or missed a deletion. Only a version from a later position replaces an entry, so a replay does not help.
+        3. A batch in progress has matched a version that a gap replaces. Before this is checked, the partitions without
+           a commit are fenced too.
         """
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         replaced: set[int] = set()
@@ -254,19 +256,19 @@ class RebuildRun:
             timed = [record for record in batch.records if record.timestamp_ms >= 0]
             too_old = [record for record in timed if record.timestamp_ms < oldest_ms]
             if any(self._starts[record.position.topic_partition] == 0 for record in too_old):
-                return False
+                return False  # 1
             self._alerts_ms = min([self._alerts_ms, *(record.timestamp_ms for record in timed)])
             positions: dict[int, Position] = {}
             for part in _in_parts(batch.in_incarnations(incarnations), self._positions):
                 positions |= part
             entries = self._pipeline.index.get_entries(list(positions))
             if any(self._is_uncommitted(entry.position, fences) for entry in entries.values()):
-                return False
+                return False  # 2
             replaced.update(number for number, entry in entries.items() if entry.position != positions[number])
         if not replaced:
             return True
         all_fences = self._fence_uncommitted(fences)  # first: from now on no batch in progress saves a match
-        return not self._are_matched(replaced, all_fences)
+        return not self._are_matched(replaced, all_fences)  # 3
 
     def _is_uncommitted(self, position: Position, fences: Mapping[Partition, Fence]) -> bool:
         fence = fences.get(position.topic_partition)
@@ -345,7 +347,7 @@ class RebuildRun:
             seeds.restore_incarnations(self._tick)
 
     def _write(self, seeds: Seeds) -> None:
-        self._staging.extend_lease()  # without fences nothing else refuses the write of a process that was frozen
+        self._staging.extend_lease()  # without commits there are no fences: only the lease refuses a frozen process
         seeds.write()
 
     def _alerts(self, batch: Batch) -> Iterator[Alert]:
