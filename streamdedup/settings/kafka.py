@@ -1,7 +1,7 @@
 """The section ``[kafka]``: connection, topics and delivery.
 
 A new key of a client also touches ``kafka.options`` and ``cli.assembly.kafka_options``; then run
-docs/settings_tables.py.
+docs/settings_tables.py. ``base.Section.contradictions`` calls the methods ``_check_...``.
 """
 
 import re
@@ -30,7 +30,7 @@ from streamdedup.settings.kinds import (
 )
 from streamdedup.settings.tls import TlsSection, is_file
 
-#: Topic names that Kafka accepts: not "." or "..".
+#: Topic names that Kafka accepts: not "." or "..". Compiled, because pydantic's own expressions have no look-ahead.
 _TOPIC = re.compile(r"\A(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 #: One server: name, IPv4 address or bracketed IPv6 address, and port.
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
@@ -48,7 +48,7 @@ _CLIENT_KEYS = ("sasl_client_id", "sasl_client_secret")
 _ENDPOINT_KEYS = (*_CLIENT_KEYS, "sasl_token_scope", "sasl_token_ca_file")
 #: Keys of a login with tokens, from a file or from an endpoint.
 _TOKEN_KEYS = ("sasl_token_file", "sasl_token_url", *_ENDPOINT_KEYS)
-#: Keys that a mechanism uses; ``_PASSWORD_KEYS`` for the others, and before one is chosen.
+#: Keys of a login by mechanism. A mechanism that is not named here uses ``_PASSWORD_KEYS``.
 _KEYS_BY_MECHANISM: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKEN_KEYS, "AWS_MSK_IAM": (), "GSSAPI": ()}
 #: Texts of mistakes about a login; ``{}`` becomes the protocol.
 _MISSING = "is missing; security_protocol = {} needs it"
@@ -56,7 +56,7 @@ _UNUSED = "is given, but security_protocol = {} does not log in"
 
 
 def _valid_server(server: str) -> str:
-    """Return a server unchanged; ``ValueError`` without a name that can exist and a port."""
+    """Return a server unchanged; ``ValueError`` unless it is a possible host name or address, and a port."""
     match = _SERVER.fullmatch(server)
     if match is None or not 0 < int(match[2]) < 65536:
         raise ValueError("not a server")
@@ -75,8 +75,8 @@ Servers = Annotated[
     BeforeValidator(parse_list),
     Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
 ]
-#: A comma separates names in an environment variable, so no name has one. Dead letters have the headers
-#: ``streamdedup.dlq.*`` anyway.
+#: A comma separates names in an environment variable, so no name has one. No name begins with ``streamdedup.dlq.``: the
+#: daemon itself writes these headers of dead letters.
 HeaderNames = Annotated[
     tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}\Z"))], ...],
     BeforeValidator(parse_list),
@@ -110,9 +110,9 @@ class Kafka(TlsSection):
     instance_id: Annotated[str, Field(pattern=_INSTANCE), _INSTANCE_KIND] = Field(
         default_factory=lambda: uuid.uuid4().hex, json_schema_extra={"default": "random for each process"}
     )
-    """Name of this daemon in its group, the same after a restart; part of its transactional.id. With a random name a
-    transaction left open by a crash holds up the daemon that takes the partitions over, with all its partitions, for up
-    to `transaction_timeout`. Two live daemons must never share a name."""
+    """Name of this daemon in its group, the same after a restart; part of its transactional.id. With a random name,
+    a transaction that a crash leaves open lasts up to `transaction_timeout`; until it ends, the daemon that takes over
+    the partitions processes nothing, not even its other partitions. Two live daemons must never share a name."""
     group_instance_id: Annotated[str | None, Field(pattern=_INSTANCE), _INSTANCE_KIND] = None
     """Static membership: after a restart within `session_timeout` the daemon gets its partitions back without a
     rebalance. Unique in the group."""
@@ -191,7 +191,10 @@ class Kafka(TlsSection):
         return self.security_protocol.endswith("SSL")
 
     def security(self) -> dict[str, Any]:
-        """Return the options of the Kafka client for TLS and login, with ``sasl_password`` in clear."""
+        """Return the options of the Kafka client for TLS and login, with ``sasl_password`` in clear.
+
+        ``cli.assembly.kafka_login`` makes the logins by tokens and by a password file.
+        """
         options: dict[str, Any] = {"security_protocol": self.security_protocol}
         if self.sasl_mechanism is not None:
             options["sasl_mechanism"] = self.sasl_mechanism
@@ -227,24 +230,30 @@ class Kafka(TlsSection):
         if self.session_timeout_s > self.max_poll_interval_s:
             yield "session_timeout", "must not be above max_poll_interval"
 
-    def _check_login(self) -> Mistakes:
+    def _check_mechanism(self) -> Mistakes:
         protocol, mechanism = self.security_protocol, self.sasl_mechanism
         logs_in = protocol.startswith("SASL")
-        # A login needs a mechanism, and a mechanism needs a login.
         if logs_in != (mechanism is not None):
             yield "sasl_mechanism", (_MISSING if logs_in else _UNUSED).format(protocol)
+        if mechanism == "AWS_MSK_IAM" and protocol == "SASL_PLAINTEXT":
+            yield "security_protocol", "is SASL_PLAINTEXT; AWS_MSK_IAM needs SASL_SSL"
+
+    def _check_login_keys(self) -> Mistakes:
+        protocol, mechanism = self.security_protocol, self.sasl_mechanism
+        logs_in = protocol.startswith("SASL")
+        if logs_in and mechanism is None:
+            return  # the mechanism, which is missing, decides which keys the login uses
         used = _KEYS_BY_MECHANISM.get(mechanism or "", _PASSWORD_KEYS) if logs_in else ()
         reason = f"is given, but sasl_mechanism = {mechanism} does not use it" if logs_in else _UNUSED.format(protocol)
         for name in (*_PASSWORD_KEYS, *_TOKEN_KEYS):
             if getattr(self, name) is not None and name not in used:
                 yield name, reason
-        # A token endpoint needs a client, a token file does not.
-        needed = _PASSWORD_KEYS if self.sasl_token_url is None else (*_PASSWORD_KEYS, *_CLIENT_KEYS)
-        for name in needed:
+        needed = dict.fromkeys(_PASSWORD_KEYS, _MISSING.format(protocol))
+        if self.sasl_token_url is not None:  # a token endpoint needs a client, a token file does not
+            needed |= dict.fromkeys(_CLIENT_KEYS, "is missing; sasl_token_url needs it")
+        for name, mistake in needed.items():
             if name in used and getattr(self, name) is None:
-                yield name, _MISSING.format(protocol)
-        if mechanism == "AWS_MSK_IAM" and protocol == "SASL_PLAINTEXT":
-            yield "security_protocol", "is SASL_PLAINTEXT; AWS_MSK_IAM needs SASL_SSL"
+                yield name, mistake
 
     def _check_tokens(self) -> Mistakes:
         if self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER":

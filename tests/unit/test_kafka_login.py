@@ -70,7 +70,7 @@ def oauth(**keys):
         ({}, "kafka.sasl_mechanism: is missing; security_protocol = SASL_PLAINTEXT needs it"),
         ({"sasl_mechanism": "PLAIN", "sasl_username": "u"}, "kafka.sasl_password: is missing"),
         ({"sasl_mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs either sasl_token_file or sasl_token_url"),
-        ({"sasl_mechanism": "OAUTHBEARER", "sasl_token_url": "http://a"}, "kafka.sasl_client_id: is missing"),
+        ({"sasl_mechanism": "OAUTHBEARER", "sasl_token_url": "http://a"}, "sasl_client_id: .* sasl_token_url needs it"),
         ({"sasl_mechanism": "OAUTHBEARER", "sasl_token_url": "ftp://a"}, "kafka.sasl_token_url: .*is not valid"),
         ({"sasl_mechanism": "OAUTHBEARER", "sasl_token_file": "/no"}, "sasl_token_file: names no file"),
         *(
@@ -89,6 +89,12 @@ def oauth(**keys):
 def test_contradictory_settings_are_refused(keys, reason):
     with pytest.raises(SettingsError, match=reason):
         settings_with(**keys)
+
+
+def test_without_a_mechanism_no_key_of_a_login_is_unused_or_missing():
+    with pytest.raises(SettingsError) as caught:
+        settings_with(sasl_token_file=__file__)
+    assert str(caught.value) == "kafka.sasl_mechanism: is missing; security_protocol = SASL_PLAINTEXT needs it"
 
 
 def test_a_secret_in_clear_to_another_machine_is_pointed_out():
