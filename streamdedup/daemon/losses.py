@@ -1,7 +1,8 @@
 """Losses: committed offsets that an index does not know, and the gap that such an offset leaves (rule 11).
 
-Called by ``partitions``, ``cli.index_building``, ``cli.index_status`` and ``cli.checks``, which read the committed
-offsets first, because attempts are announced before they are committed, and then the partition states of the index.
+Called by ``partitions``, ``cli.index_building``, ``cli.index_status`` and ``cli.checks``. Callers read the committed
+offsets before the partition states: an attempt is announced before it is committed, so states that are read later have
+every commit that was read.
 ``recovery`` and ``rebuild`` react to the ``Loss`` values. A change must pass ``tests/simulation``.
 """
 
@@ -33,7 +34,8 @@ class Loss(NamedTuple):
 
     Attributes:
         gap: The missing records; None where the index as a whole is lost.
-        is_switch: Whether the gap is in an index that no daemon has used yet, as ``index prepare`` leaves it.
+        is_switch: Whether the gap shows a switch to a prepared index: one that no daemon has used since
+            ``index prepare``.
     """
 
     partition: Partition
@@ -65,7 +67,7 @@ class _KnownCommits(NamedTuple):
     """Traces of commits in an index.
 
     Attributes:
-        lineage: The latest of the announced attempts.
+        lineage: The latest lineage that all slots of a partition have announced.
         latest_ms: Time of the latest commit, milliseconds since the epoch; None without one, or where slots
             differ in lineage: a slot may have gone back to a time before the last rebuild.
         is_unused: Whether the index has only the attempts that ``index prepare`` or a rebuild announced.
@@ -92,7 +94,8 @@ def _loss_of(
     if reason is None:
         return None
     gap = _gap(committed_offset, state, commits)
-    # After a rebuild in place daemons commit in the lineage of the index; that of a prepared index is later.
+    # An index that was just rebuilt in place is unused too, but its daemons commit in its own lineage. The lineage of a
+    # prepared index is later than all commits.
     is_earlier = lineage_of(attempt_id_of(committed_offset)) < commits.lineage
     return Loss(partition, committed_offset, reason, gap, commits.is_unused and gap is not None and is_earlier)
 
@@ -114,24 +117,23 @@ def loss_reason(partition: Partition, committed_offset: CommittedOffset, state: 
 def _gap(committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits) -> Gap | None:
     """Return the gap; None if the index as a whole is lost.
 
-    The gap begins with the last announced attempt of a slot that does not know the commit. Without such an attempt the
-    slot has gone back to a time before the partition was read, and the gap begins at offset 0; so it does in a topic
-    that was created again, to which the attempt may not belong. The whole index is lost in these cases:
-
-    * It knows of no commit, or its slots know attempts of different lineages.
-    * Another program has committed the offset, without an attempt id.
-    * The commit is of a later lineage: the index is from before its last rebuild, or a later index was used since. The
-      claims of the later index are not in this one.
-    * The high-water mark belongs to another incarnation of the topic than the commit.
-    * The committed offset is at or below the start of the announced attempt.
+    The gap begins at the least start of the attempts that were last announced in slots without the commit. Without such
+    an attempt the slot has gone back to a time before the partition was read, and the gap begins at offset 0; so it
+    does in a topic that was created again, to which the attempt may not belong.
     """
     attempt_id = attempt_id_of(committed_offset)
-    if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) > commits.lineage:
+    # The index knows of no commit or has slots of different lineages, or another program has committed the offset.
+    if commits.latest_ms is None or not attempt_id:
+        return None
+    if lineage_of(attempt_id) > commits.lineage:
+        # The index is from before its last rebuild, or a later index was used since, whose claims are not in this one.
         return None
     if state.high_water_mark is None:
         return Gap(0, commits.latest_ms)
     if state.incarnation != committed_offset.incarnation:
-        return None
+        return None  # the high-water mark belongs to another incarnation of the topic
     # An announced attempt does not say of which incarnation of the topic its start is.
     start = 0 if state.incarnation else state.gap_start(attempt_id)
-    return None if committed_offset.offset <= start else Gap(start, commits.latest_ms)
+    if committed_offset.offset <= start:
+        return None  # a gap without records, and still the index does not know the commit
+    return Gap(start, commits.latest_ms)
