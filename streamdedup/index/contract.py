@@ -1,14 +1,20 @@
 """The index contract: the Protocols that stores implement, for daemons, for readers, and for a rebuild.
 
-A profile's index holds by document number the index entries, the authority on which version of a document exists;
-buckets of document numbers, which are hints and may be out of date; by pair the claims; by the number of the first
-document the cluster sets; by partition the fence, the high-water mark and the announced attempt; by position the
-pending matches. docs/architecture.md defines the terms. A store divides its keys among slots. Each slot is on one
-server; a server may lose writes that other servers keep.
+A profile's index has these data (docs/architecture.md defines the terms):
 
-``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``. ``index.memory`` and
-``index.redis`` implement all three, and tests/contract tests both: a change touches all of these. A new method also
-touches tests/crash_points.py and tests/simulation/server.py.
+    key                          data
+    document number              index entry, the authority on which version of the document exists
+    band key, content digest     bucket of document numbers, which are hints and may be out of date
+    pair                         claim
+    number of a first document   cluster set
+    partition                    fence, high-water mark, announced attempt
+    position                     pending matches
+
+A store divides its keys among slots. Each slot is on one server; a server may lose writes that other servers keep.
+
+``detection`` uses the ``DocumentStore`` and the ``IndexReader``, ``daemon`` the ``PartitionStore``, ``StoreHealth`` and
+``StagingIndex``. ``index.memory`` and ``index.redis`` implement all of them, and tests/contract tests both: a change
+touches all of these. A new method also touches tests/crash_points.py and tests/simulation/server.py.
 
 The index is not a part of the Kafka transaction that publishes alerts. Eleven rules keep pairs from being lost or
 published twice; docs/delivery.md states them with their reasons, and code refers to them by number:
@@ -20,11 +26,11 @@ Every write may be repeated immediately, also where the call took effect before 
 pairs from the second call. A crash between two calls leaves an entry that is in no bucket, or pending matches without a
 commit; the replay uses both, or both expire.
 
-All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over. The call may
-have taken no, partial or full effect, so the batch is repeated. All methods raise ``StoreMisconfigured`` when the
-server refuses the client for good. Methods with ``fences`` get those of all partitions that the passed documents come
-from, ``announce`` and ``finish`` those of all partitions of the batch in this index. They raise ``BatchRefused`` when a
-later generation owns a partition or when a fence is missing, and ``IndexLost`` when the whole index is gone.
+Methods that ask a server raise ``StoreUnavailable`` when it does not answer, is full, loading or failing over. The call
+may have taken no, partial or full effect, so the batch is repeated. They raise ``StoreMisconfigured`` when the server
+refuses the client for good. Methods with ``fences`` get those of all partitions that the passed documents come from,
+``announce`` and ``finish`` those of all partitions of the batch in this index. They raise ``BatchRefused`` when a later
+generation owns a partition or when a fence is missing, and ``IndexLost`` when the whole index is gone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +56,8 @@ from streamdedup.position import Partition, Position
 
 
 class EntryReading(Protocol):
+    """Reads index entries, for daemons and for readers."""
+
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
         """Return the entries that the index has, deletion markers included."""
 
@@ -65,7 +73,7 @@ class DocumentStore(EntryReading, Protocol):
     """Everything that detection writes and reads for a batch: entries, clusters, buckets, and pairs."""
 
     def encode_entries(self, entries: Sequence[IndexEntry]) -> Sequence[bytes] | None:
-        """Return the argument ``encoded`` of ``insert_entries``, in any thread; None where the store needs none."""
+        """Encode entries for ``insert_entries``, in any thread; return None where the store needs no encoding."""
 
     def insert_entries(
         self, entries: Sequence[IndexEntry], fences: Sequence[Fence], encoded: Sequence[bytes] | None = None
@@ -84,20 +92,20 @@ class DocumentStore(EntryReading, Protocol):
     ) -> list[ClusterCounts]:
         """Name a cluster in each document's entry, in order; an entry with another position is left alone.
 
+        Each of ``clusters`` is a document number, the position of the document's entry, and the number of the document
+        that names the cluster. For a document that joins no cluster the last is its own number, and its entry does not
+        change. Returns the counts of each cluster after the call.
+
         A document that joins a cluster becomes a member of its set, with the source and record time of the entry, and
         leaves the set of the cluster that the entry named. A version of the document in the set, whose entry expired,
         is replaced. To join again only renews the time to live. The first document becomes a member too, if it has an
         entry. A set lives as long as an entry, counted from the last call for it.
-
-        ``clusters`` are document numbers, each with the position of its entry, and with the document number that names
-        the cluster. A document that joins no cluster has its own number there, and its entry does not change. The
-        result are the counts of each cluster after the call.
         """
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
         """Remove documents from the sets of their clusters, before their entries change (rule 9).
 
-        ``members`` are document numbers, each with the number that names its cluster. A set that has reached
+        Each of ``members`` is a document number and the number that names its cluster. A set that has reached
         ``CLUSTER_SIZE_CAP`` is perhaps incomplete, so its count must not fall: the member stays, only its source goes.
         """
 
@@ -124,14 +132,13 @@ class DocumentStore(EntryReading, Protocol):
     ) -> list[list[int]]:
         """Insert each document in the bucket of its content digest; return its other members, the latest first.
 
-        Atomic for each bucket. A bucket has at most ``COPIES_CAP`` members; in a full one a new member replaces the
-        oldest. Called only for documents in band buckets near capacity, because a full band bucket could hide an exact
-        copy.
+        Each of ``documents`` is a document number and the content digest. Atomic for each bucket. A bucket has at
+        most ``COPIES_CAP`` members; in a full one a new member replaces the oldest. Called only for documents in band
+        buckets near capacity, because a full band bucket could hide an exact copy.
 
-        Documents outside the batch (``near_capacity``) are inserted first. A member read from a bucket may have been
-        removed meanwhile, and nothing would remove it again. So a document is left out if a document with its content
-        was removed since ``near_capacity.removals`` was read. A store may count removals by groups of contents, and
-        then leaves out some more.
+        ``near_capacity`` has documents outside the batch, which are inserted first. One is left out if a document with
+        its content was removed since ``near_capacity.removals`` was read: it may be the removed one, and nothing would
+        remove it again. A store may count removals by groups of contents, and then leaves out some more.
         """
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
@@ -163,6 +170,8 @@ class DocumentStore(EntryReading, Protocol):
 
 
 class PartitionStore(Protocol):
+    """Fences, high-water marks and announced attempts by partition."""
+
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """Return what the index knows of each partition; without an index, or with a staging index only, nothing.
 
@@ -193,8 +202,9 @@ class PartitionStore(Protocol):
             confirm: Called when the fence is set, before the high-water mark changes; raises if the caller lost the
                 partition earlier, since ``state`` would then be out of date.
 
-        Raises ``BatchRefused`` also if the topic has another id by now, and ``IndexLost`` if a slot lacks the committed
-        attempt (rule 11).
+        Raises:
+            BatchRefused: A later generation owns the partition, or the topic has another id by now.
+            IndexLost: The whole index is gone, or a slot lacks the committed attempt (rule 11).
         """
 
     def unfence(self, partition: Partition) -> None:
@@ -210,11 +220,15 @@ class PartitionStore(Protocol):
     ) -> None:
         """Store in every slot that an attempt at a batch is completely written, before it is published.
 
-        Ids are compared as text; ``attempt_id`` is greater than all earlier ones. From the offsets in ``starts`` on a
-        gap is replayed. A rebuild gives the ``committed_id`` to store beside the id, by default that of each fence.
+        Args:
+            attempt_id: Ids are compared as text; this one is greater than all earlier ones.
+            starts: First offsets of the batch. If the index goes back in time, a gap is replayed from here.
+            committed_id: Stored beside the id; a rebuild passes it. By default that of each fence.
 
-        Raises ``BatchRefused`` also where a slot has announced a later attempt, and ``IndexLost`` where a slot has not
-        announced this attempt and lacks the committed one of a fence (rule 11).
+        Raises:
+            BatchRefused: A later generation owns a partition, or a slot has announced a later attempt.
+            IndexLost: The whole index is gone, or a slot has not announced this attempt and lacks the committed one of
+                a fence (rule 11).
         """
 
     def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
@@ -222,6 +236,8 @@ class PartitionStore(Protocol):
 
 
 class StoreHealth(Protocol):
+    """Opening, health and size of an index."""
+
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """Open the index, or create it if there is none and ``create`` is true.
 
