@@ -1,9 +1,12 @@
-"""Validates the settings, one table after the other, and reports every mistake to a ``Sources``.
+"""Validates the settings, one table after the other, and reports every mistake to the ``Sources`` of the values.
+
+Called by ``root``, and by ``library`` for a profile that a program defines. A new required key also touches
+``_PLACEHOLDERS``.
 
 In each table pydantic checks the single values. Wrong values are reported and removed; then the remaining values are
-checked for contradictions. So a wrong value hides only the contradictions of checks that need it; if pydantic also
-looked for contradictions, it would hide all of them. No text repeats a secret, the value of an unknown key, or a secret
-in an address.
+checked for contradictions (``Section.contradictions``). So a wrong value hides only the checks that read it; a
+validator of the pydantic model would not run at all while any value is wrong. No text repeats a secret, the value of an
+unknown key, or a secret in an address.
 """
 
 import re
@@ -26,10 +29,17 @@ from streamdedup.settings.sources import Sources
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60
-#: Parts of an address that may be secret: user and password behind the scheme, query, fragment. Of
-#: ``redis://user:p@host/0?x`` is shown ``redis://***@host/0?***``. A password may have any character, so an address
-#: with an `@` behind a `?` or `#` is secret as a whole.
-_SECRET_PARTS = re.compile(r"^([\w+.-]+://)?(?:.*[?#].*@.*|.*(?=@))|(?<=[?#]).+", re.DOTALL)
+#: Parts of an address that may be secret. Of ``redis://user:p@host/0?x`` is shown ``redis://***@host/0?***``.
+_SECRET_PARTS = re.compile(
+    r"""
+    ^([\w+.-]+://)?      # the scheme is shown
+    (?: .*[?\#].*@.*     # with an @ behind ? or #, all the rest is secret: a password may have any character
+      | .*(?=@)          # else user and password
+    )
+    | (?<=[?\#]).+       # query or fragment
+    """,
+    re.DOTALL | re.VERBOSE,
+)
 
 _AnySection = TypeVar("_AnySection", bound=Section)
 
@@ -56,7 +66,7 @@ def read_sections(sources: Sources) -> dict[str, Any]:
 
 
 def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], content: object) -> _AnySection:
-    """Report the mistakes of a table; return it as a section that lacks the attributes whose value is wrong."""
+    """Report the mistakes of a table; return it as a section without the attributes whose value is wrong."""
     if not isinstance(content, Mapping):
         sources.report(path, f"is {shown(content)}, not a table; needed: keys under [{'.'.join(path)}]")
         return _section_without(model, {}, set(keys_of(model)))
@@ -68,11 +78,12 @@ def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], con
     return section
 
 
-def report_contradictions(sources: Sources, section: Section, above: KeyPath = ()) -> None:
-    """Report the contradictions within a section at the path ``above``, if ``sources`` checks it."""
-    if sources.is_checked(above):
+def report_contradictions(sources: Sources, section: Section, path: KeyPath = ()) -> None:
+    """Report the contradictions in the section at ``path``, or between sections for (), if ``sources`` checks it."""
+    if sources.is_checked(path):
         for key, text in section.contradictions():
-            sources.report((*above, *key.split(".")), text)  # ``Settings`` names keys by section and key
+            # A section names a key, such as `url`; `Settings` names section and key, such as `redis.url`.
+            sources.report((*path, *key.split(".")), text)
 
 
 def _report_mistakes(sources: Sources, path: KeyPath, model: type[Section], failed: ValidationError) -> set[str]:
@@ -81,12 +92,14 @@ def _report_mistakes(sources: Sources, path: KeyPath, model: type[Section], fail
     keys: set[str] = set()
     for error in failed.errors(include_url=False):
         key, *inside = map(str, error["loc"])
-        if error["type"] == "missing" and not inside:  # inside: a pair without its second source is a wrong value
+        # Missing inside a value, as in a pair of `ignore_sources` with one source, is a wrong value, not a missing key.
+        if error["type"] == "missing" and not inside:
             sources.report_missing((*path, key), describe_allowed(fields[key]))
         elif key not in fields:
             sources.report((*path, key), describe_unknown((*path, key)))
-        elif error["type"] != "default_factory_not_called" and (inside or key not in keys):
-            # Skipped: a default that depends on a wrong value, and a list that is too short without its wrong items.
+        elif error["type"] == "default_factory_not_called":
+            pass  # the default depends on a wrong value, which is reported
+        elif inside or key not in keys:  # else a list that is too short only without its wrong items
             text, item = _describe_value(fields[key], error)
             sources.report((*path, key), text, item)
         keys.add(key)
@@ -102,7 +115,8 @@ def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]
     if isinstance(value, list) and not value:
         return f"is empty; needed: {describe_allowed(declared)}", item
     if not is_secret(declared):
-        is_out_of_bounds = error["type"].startswith(("greater_than", "less_than"))  # ``value`` is the number as read
+        # A number out of bounds was parsed before the check of the bounds: `write` gives it its unit again.
+        is_out_of_bounds = error["type"].startswith(("greater_than", "less_than"))
         text = kind_of(declared).write(value) if is_out_of_bounds else shown(value)
         return f"{text} is not valid; allowed: {describe_allowed(declared)}", item
     reason = f": {error['ctx']['error']}" if error["type"] == "value_error" else ""
