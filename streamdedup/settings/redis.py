@@ -1,4 +1,7 @@
-"""The section ``[redis]``: the servers that hold the index. ``indexes`` connects to them with it."""
+"""The section ``[redis]``: the servers that hold the index. ``indexes`` connects to them with it.
+
+A new key also touches ``indexes``, a new mode ``index.redis.connection``; then run docs/settings_tables.py.
+"""
 
 import importlib
 from collections.abc import Iterator
@@ -36,8 +39,8 @@ def _valid_url(url: SecretStr) -> SecretStr:
 def url_mistake(url: str, tls_options: frozenset[str] = frozenset()) -> str | None:
     """Return the mistake in a URL of Redis, without any part of the URL; None for an accepted URL.
 
-    The Redis client reads options from the query of a URL: ``db``, and with TLS also ``tls_options``, which in a
-    settings file are keys of [redis].
+    The Redis client reads options from the query of a URL: ``db``, and with TLS also ``tls_options``. A program that
+    uses the library may pass these; a settings file has keys of [redis] for them.
     """
     try:
         mistake = next(_mistakes_in_parts(url, tls_options), None)
@@ -57,8 +60,8 @@ def _mistakes_in_parts(url: str, tls_options: frozenset[str]) -> Iterator[str]:
     databases = [value for option, value in query if option == "db"]
     options = {"db", *tls_options} if parts.scheme == "rediss" else {"db"}
     advice = "" if tls_options else "; other options are keys of [redis]"
-    port = parts.port
-    has_host = is_socket or (parts.hostname or "").encode("idna")
+    port = parts.port  # raises a ValueError, as `encode` does
+    has_host = is_socket or bool((parts.hostname or "").encode("idna"))
     if not url.startswith(_BEGINNINGS):
         yield "it does not begin with redis://, rediss:// or unix://"
     if parts.fragment:
@@ -162,6 +165,14 @@ class Redis(TlsSection):
     """Time limit of an answer; after it the batch is tried again."""
 
     @property
+    def _url(self) -> str:
+        return self.url.get_secret_value() if self.url is not None else ""
+
+    @property
+    def uses_tls(self) -> bool:
+        return urlsplit(self._url).scheme == "rediss" if self.mode == "single" else self.tls
+
+    @property
     def shown_url(self) -> str:
         """The URL without its password, or mode and nodes, for logs and messages."""
         if self.mode == "single":
@@ -187,7 +198,10 @@ class Redis(TlsSection):
         return url.replace(login + at_sign, "", 1) if at_sign else url
 
     def login(self) -> tuple[str, ...]:
-        """Return the arguments of AUTH in clear: password, user and password, or none; files are read again."""
+        """Return the arguments of AUTH in clear: password, user and password, or none; files are read again.
+
+        ``indexes`` asks a ``credential_provider`` itself.
+        """
         password = self.secret("password")
         parts = urlsplit(self.secret("url") or "")
         return _auth_arguments(
@@ -204,14 +218,6 @@ class Redis(TlsSection):
             return {}
         # For a single server the scheme of the URL selects TLS.
         return self.tls_options("ssl_ca_certs") | ({} if self.mode == "single" else {"ssl": True})
-
-    @property
-    def _url(self) -> str:
-        return self.url.get_secret_value() if self.url is not None else ""
-
-    @property
-    def uses_tls(self) -> bool:
-        return urlsplit(self._url).scheme == "rediss" if self.mode == "single" else self.tls
 
     def hints(self) -> Mistakes:
         if self.shards > 1 and self.mode != "cluster":
@@ -255,6 +261,7 @@ class Redis(TlsSection):
             yield from _provider_mistakes(self.credential_provider)
         if self.username is not None and self.password is None and not url_password:
             yield "password", "is missing; username needs it"
+        # `user:@host` has an empty password on purpose, `user@host` has none.
         if url_user and parts.password is None and self.password is None and self.credential_provider is None:
             yield "url", f"has a user and no password; {LONE_USER}"
 
