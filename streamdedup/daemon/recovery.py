@@ -28,9 +28,9 @@ _ADVICE = (
 class Recovery:
     """Opens the index of each profile, and follows the policy when an index is lost.
 
-    ``on_lost`` gets the name of a profile whose index is lost, ``on_complete`` the name of a profile whose index is
-    complete, and after a rebuild by this daemon the kind of the rebuild, else None. ``tick`` is called at every step of
-    a rebuild.
+    ``on_lost(name)`` is called when the index of a profile is lost, ``on_complete(name, kind)`` when it is complete;
+    ``kind`` is that of the rebuild if this daemon has made one, else None. ``tick`` is called at every step of a
+    rebuild.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class Recovery:
         counts = tuple(pipeline.index.count_connections() for pipeline in self._by_name.values())
         earlier, self._connection_counts = self._connection_counts, counts
         if earlier not in {None, counts}:
-            self._connection_counts = None
+            self._connection_counts = None  # the check after the new join covers connections opened until then
             raise Rejoin("a connection to the store was lost: the group is joined anew, and the index is checked")
 
     def _compare_parameters(self, generation: int) -> None:
-        """In a new generation call ``require_index``: the index may have been rebuilt while this was no member."""
+        """In a new generation call ``require_index``: the index may have been rebuilt meanwhile."""
         if generation == self._compared_generation:
             return
         for name in self._opened:
@@ -133,7 +133,10 @@ class Recovery:
         self._compared_generation = generation
 
     def _check_if_due(self, source: Source) -> list[Loss]:
-        """Check for losses if it is due, and return them; where there are none, show the indexes as complete."""
+        """Check for losses if it is due, and return them.
+
+        Without losses, and with the policy ``rebuild``, all indexes are shown as complete.
+        """
         if not self._ownership.is_check_due(source):
             return []
         losses = self._ownership.check_for_losses(source)
@@ -147,7 +150,11 @@ class Recovery:
         return losses
 
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
-        """React to losses by the policy; a rebuild needs two turns, with a new generation in between."""
+        """React to losses by the policy.
+
+        A rebuild needs two turns, with a new generation in between. The first begins all rebuilds and raises
+        ``Rejoin``; in the second nothing is left to begin, so it completes them.
+        """
         is_rebuild = self._policy == "rebuild"
         names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
         for name in names:
@@ -162,7 +169,6 @@ class Recovery:
             raise IndexLost(losses[0].reason)  # `loop` passes it to `report_loss`, which adds the remedies
         if is_rebuild:
             if self._begin_rebuilds(names, source):
-                # In the next turn nothing is left to begin, and the rebuild follows.
                 raise Rejoin("the group is joined anew before the index is rebuilt")
             self._rebuild(names, source, generation)
             return
@@ -182,7 +188,8 @@ class Recovery:
                 name: self._rebuilder.begin(name, partial(self._losses_of, name, source), self._tick) for name in names
             }
         except BaseException:
-            # A later attempt begins all rebuilds: the group is joined anew only after the last one has begun.
+            # Abandon those that have begun, too: a later turn that begins no other raises no `Rejoin`, and would
+            # complete them without a new join of the group.
             self._rebuilder.abandon()
             raise
         begun = [(name, kind) for name, kind in kinds.items() if kind is not None]
@@ -224,7 +231,7 @@ class Recovery:
         self._check_connections()
 
     def report_loss(self, error: IndexLost) -> None:
-        """Record a loss for the next check; if the policy is ``fail``, raise it with the remedies."""
+        """Record a loss for the next check; with the policy ``fail`` raise it with the remedies, to end the daemon."""
         if self._policy == "fail":
             raise IndexLost(f"{error}. {_ADVICE}") from error
         log.warning("index_lost", reason=str(error))
