@@ -1,7 +1,8 @@
 """Documents: ``Decoder`` makes a ``Document`` of the key, value and headers of a record, or raises ``DecodeError``.
 
 A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. A new field of
-documents also touches ``settings.profile``, ``formats.fields.WantedFields`` and docs/messages.md.
+documents also touches ``settings.profile``, ``formats.fields.WantedFields`` and docs/messages.md. The daemon, the HTTP
+service, ``corpora`` and commands use the module through ``streamdedup.wire``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -96,6 +97,7 @@ class Decoder:
 
     def __post_init__(self) -> None:
         field_names = {name: getattr(self, f"{name}_field") for name in _SINGLE_FIELDS}
+        self._ops = _OPS | dict(self.op_values)
         self._wanted = WantedFields(
             texts=self.text_fields,
             max_text_bytes=self.max_text_bytes,
@@ -107,7 +109,6 @@ class Decoder:
         if self.key_format is not None and self.key_format != "text":
             wanted_fields = WantedFields(id=self.key_field or "")  # an empty path is the whole key
             self._format_of_keys = make_format(self.key_format, wanted_fields, self.registry, KEY_ID_HEADER)
-        self._ops = _OPS | dict(self.op_values)
         self._id_reader = make_format("json", WantedFields(id=self.id_field), None)
 
     @contextmanager
@@ -124,7 +125,7 @@ class Decoder:
 
         A record without a value (a tombstone) deletes the document whose id is the key. Where a value has no id, the
         key is the id, or without a key the position. Raises ``DecodeError`` or ``DocumentTooLarge`` for a record that
-        is no document, and as ``ValueFormat.fields``.
+        is no document; errors of servers (``ValueFormat.fields``) pass through.
         """
         if value is None and key is None:
             raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
@@ -146,12 +147,17 @@ class Decoder:
         )
 
     def readable_id(self, value: bytes) -> str | None:
-        """Return the id in a JSON value, also of one that ``decode`` refuses; None if no valid id can be read."""
+        """Return the id in a JSON value, even if ``decode`` refuses the value; None without a valid id.
+
+        For ``corpora``, whose values are always JSON.
+        """
         try:
             content = self._id_reader.fields(value, ()).id
         except DecodeError:
             return None
-        document_id = "" if content is None else str(content)
+        if content is None:
+            return None
+        document_id = str(content)
         return document_id if id_mistake(document_id, _utf8_length(document_id)) is None else None
 
     def flaws(self, document: Document, key: bytes | None, headers: Headers = ()) -> tuple[Flaw, ...]:
@@ -163,10 +169,10 @@ class Decoder:
         return ("key", *document.left_out) if key_differs else document.left_out
 
     def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
-        """Return a writer of keys from ids; None if the registry lacks the subject."""
+        """Return a function that writes an id as a key; None if the registry lacks the subject, of the key's schema."""
         if self._format_of_keys is None:
             return str.encode
-        name = self.key_field or ""
+        name = self.key_field or ""  # without a name the id is the whole key (`nested`)
         if not isinstance(self._format_of_keys, RegistryFormat):
             return lambda document_id: msgspec.json.encode(nested({name: document_id}))
         write = self._format_of_keys.writer(subject)
@@ -220,7 +226,7 @@ class Decoder:
         except UnicodeDecodeError:
             raise DecodeError(ErrorCode.INVALID_ID, f"the record's key is not UTF-8; {KEY_ADVICE}") from None
         except DecodeError as error:
-            reason = str(error).replace("the value", "it")  # formats call the key a value
+            reason = str(error).replace("the value", "it")  # formats call the key a value (`fields.wrong_type`)
             text = f"the record's key does not fit key_format and key_field: {reason}"
             raise DecodeError(ErrorCode.INVALID_ID, text) from None
         if document_id is None:
@@ -237,8 +243,10 @@ class Decoder:
             raise DecodeError(ErrorCode.MISSING_TEXT, f"no text: {names} missing or null")
         limit, breaks = self.max_text_bytes, len(texts) - 1
         # UTF-8 has at most four bytes for a character, so most texts need not be encoded to be measured.
-        if sum(map(len, texts)) * 4 + breaks > limit and (length := sum(map(_utf8_length, texts)) + breaks) > limit:
-            raise self._wanted.too_large(length)
+        if sum(map(len, texts)) * 4 + breaks > limit:
+            length = sum(map(_utf8_length, texts)) + breaks
+            if length > limit:
+                raise self._wanted.too_large(length)
         return "\n".join(texts)
 
     def _scope(self, field: str, content: str | int | None, op: Op) -> str | None:
