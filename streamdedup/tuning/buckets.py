@@ -1,4 +1,6 @@
-"""The candidates and buckets of the distinct sets of a sample, from their band keys. Used by ``study``.
+"""The candidates and buckets of the distinct sets of a sample, from their band keys.
+
+Used by ``study`` and ``storm_limits``. A *code* is a number for a pair of sets (``DistinctSets.pair_codes``).
 
 With r rows, a banding of b bands uses the first b bands of the signature. So the place of the first band that a pair
 shares tells for every b whether the pair is a candidate.
@@ -13,8 +15,8 @@ from numpy.typing import NDArray
 from streamdedup.text.runs import ranges
 from streamdedup.tuning.distinct import DistinctSets
 
-#: Most candidate pairs of distinct sets that are listed for one number of rows: a bound for memory and time. A banding
-#: with more is useless, so its candidates count as infinitely many.
+#: Most candidate pairs of distinct sets that are listed for one number of rows, counted in each band that they share: a
+#: bound for memory and time. A banding with more is useless, so its candidates count as infinitely many.
 MOST_CANDIDATES: Final = 4_000_000
 
 
@@ -32,8 +34,8 @@ def first_shared_bands(
 def candidates_by_bands(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.float64]:
     """Return the pair count of the candidates, equal sets included, with 0, 1, ... and all bands.
 
-    ``keys``: band keys, uint32 (n_sets, bands). The result: float64 (bands + 1, 2), infinite where there are more than
-    ``MOST_CANDIDATES``.
+    ``keys``: band keys, uint32 (n_sets, bands). The result: float64 (bands + 1, 2), all pairs and pairs across
+    (``distinct``), infinite where there are more than ``MOST_CANDIDATES``.
     """
     codes_by_band = list(_pair_codes(keys, sets))
     counts = np.full((keys.shape[1] + 1, 2), np.inf)
@@ -108,6 +110,7 @@ def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArra
             return
         shared = np.flatnonzero(set_counts > 1)  # the buckets with several sets
         places = ranges(starts[shared], set_counts[shared])  # in ``order``, of all sets in these buckets
-        # Each set is paired with all sets that follow it in its bucket.
-        followers = np.repeat(starts[shared] + set_counts[shared], set_counts[shared]) - places - 1
-        yield sets.pair_codes(order[np.repeat(places, followers)], order[ranges(places + 1, followers)])
+        # Each set is paired with all sets that follow it in its bucket: at the places 4, 5 and 6 follow 2, 1 and 0, and
+        # the pairs are (4, 5), (4, 6), (5, 6).
+        follower_counts = np.repeat(starts[shared] + set_counts[shared], set_counts[shared]) - places - 1
+        yield sets.pair_codes(order[np.repeat(places, follower_counts)], order[ranges(places + 1, follower_counts)])
