@@ -1,4 +1,8 @@
-"""Opens files and standard input, decompresses gzip, limits lines; read errors are ``CorpusError`` with the file."""
+"""Byte streams and lines of corpus files; every read error is a ``CorpusError`` that names the file.
+
+``corpora.reader`` opens a file (``open_file``), wraps it (``ByteStream``) and decompresses it (``unzipped``); parsers
+of formats read ``Lines``.
+"""
 
 import gzip
 import io
@@ -36,7 +40,7 @@ def shown_name(file: str) -> str:
 
 
 def open_file(file: str) -> AbstractContextManager[io.BufferedReader]:
-    """Open a file; standard input stays open afterwards."""
+    """Open a file, or standard input for ``-``, which stays open afterwards."""
     if file == STDIN:
         if sys.stdin is None:
             raise CorpusError("stdin: closed, so there is nothing to read")
@@ -51,6 +55,7 @@ def unzipped(stream: "ByteStream") -> "ByteStream":
     """Return the stream, decompressed if its first bytes are those of gzip."""
     if not stream.head().startswith(_GZIP_MAGIC):
         return stream
+    # Without `on_read`: the inner stream counts the bytes as stored.
     return ByteStream(gzip.GzipFile(fileobj=io.BufferedReader(stream, CHUNK_BYTES)).read1, stream.name)
 
 
@@ -62,7 +67,8 @@ def text_start(head: bytes) -> bytes:
 class ByteStream(io.RawIOBase):
     """A byte stream whose beginning can be examined before it is read; every read error is a ``CorpusError``.
 
-    ``read_some`` is best the ``read1`` of a file, which does not wait for more bytes; ``on_read`` gets their number.
+    ``read_some`` should return the bytes that are available, as the ``read1`` of a file does. ``on_read`` is called
+    with the number of bytes of each read.
     """
 
     def __init__(
@@ -77,7 +83,7 @@ class ByteStream(io.RawIOBase):
         self.name = shown_name(name)
 
     def head(self) -> bytes:
-        """Return the first 512 bytes; perhaps fewer where a line of text, or the stream, ends before the 512th."""
+        """Return the first 512 bytes, or fewer of a short stream, or of a text whose first line has arrived."""
         if self._head is None:
             data = b""
             # A slow stream may deliver byte by byte, and one line is enough to detect text. Binary data has NUL bytes
