@@ -1,11 +1,11 @@
 """Suppression: near-duplicates that a profile's rules keep out of alerts.
 
-``verification``, ``clusters`` and ``lookup`` apply the rules, ``evaluation.scores`` to arrays. A new rule also touches
-``settings.profile``, ``indexes`` and docs/tuning.md.
+``verification``, ``clusters`` and ``lookup`` apply the rules to entries, ``evaluation.scores`` to arrays. A new rule
+also touches ``settings.profile``, ``indexes`` and docs/tuning.md.
 
 A rule reads the index entries of both documents and treats them alike, so the order of arrival changes nothing. The
 rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no alert
-and no part in a cluster. Where an append ends the suppression (``min_shingles``), the pair is alerted then.
+and no part in a cluster. An append may lift a document to ``min_shingles``; its pairs are alerted then.
 
 The rules are applied in the order of ``SuppressionRule``, and the first that suppresses the pair is counted;
 docs/tuning.md says what each does. A document has the source from the upsert that stored its text; appends keep it. The
@@ -48,7 +48,7 @@ class Suppression:
 
     Attributes:
         only_sources: Source keys; a pair needs one of them. Empty for all sources.
-        ignore_sources: Pairs of source keys, each a set of two, or of one where a source is paired with itself.
+        ignore_sources: Unordered pairs of source keys: ``{a, b}``, or ``{a}`` for pairs within one source.
     """
 
     min_shingles: int = 0
