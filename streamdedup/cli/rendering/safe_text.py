@@ -1,7 +1,7 @@
 r"""Texts of arbitrary senders made safe for a terminal, because such texts may hold control codes.
 
-Called by commands and the other modules of ``rendering``. The use decides the function; the last two columns are a
-zero-width space and an escape character in its result:
+Called by commands and the other modules of ``rendering``. The use decides the function; the last two columns
+show what becomes of a zero-width space and of an escape character:
 
     function    use                                               U+200B       U+001B
     printable   ids, labels and other names                       unchanged    a blank
@@ -32,7 +32,10 @@ def printable(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def printable_character(character: str) -> str:
-    """Return a character, a blank for a control character or line end, an empty text for a control of direction."""
+    """Return a character; a blank for a control character or line end, nothing for a control of direction.
+
+    Half of a surrogate pair becomes a replacement character.
+    """
     category = unicodedata.category(character)
     if category in {"Cc", "Zl", "Zp"}:
         return " "
@@ -61,10 +64,10 @@ def _code_point_name(match: re.Match[str]) -> str:
 def escaped(text: str | bytes, limit: int) -> str:
     r"""Return the first ``limit`` characters of the escaped text, and an ellipsis if there are more.
 
-    Bytes are read as UTF-8, and invalid ones are written as ``\xff``. No escape is cut.
+    Bytes are read as UTF-8, and invalid ones are written as ``\xff``. No escape of a character is cut.
     """
     if isinstance(text, bytes):
-        # A character has at most four bytes, so the bytes behind these need not be decoded.
+        # `limit` characters have at most `limit * 4` bytes: the rest need not be decoded.
         head, is_cut = text[: limit * 4].decode("utf-8", "backslashreplace"), len(text) > limit * 4
     else:
         head, is_cut = text[: limit + 1], False  # with one character beyond the limit, the loop finds a longer text
