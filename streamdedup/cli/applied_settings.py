@@ -27,7 +27,7 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
     if path.is_symlink():  # a new file would replace the link
         raise SettingsError(f"--apply {path}: is a symbolic link; name the file behind it, {path.resolve()}")
     try:
-        text = _existing_or_new_text(path)
+        text = _text_or_placeholders(path)
         profiles = tomllib.loads(text).get("profiles")
     except (ValueError, RecursionError) as error:  # also of a text that is not UTF-8
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
@@ -43,7 +43,7 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         raise SettingsError(
             f"--apply {path}: write the profile below one heading, [profiles.{profile}], and tables as {{key = value}}"
         )
-    if not has_profile:  # then with the least section of a new one
+    if not has_profile:  # a new profile is validated with the least section
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
     # Validate a copy in the folder of the file, because the settings may have relative paths.
     with _temporary_file(path, text) as temporary:
@@ -54,9 +54,10 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
     """Replace a profile's section in a settings file, and write its stop shingles beside the file.
 
     A missing file is created with placeholder addresses of servers. The stop shingles are written first, because the
-    validation of the settings reads them; settings that are not valid are not written. ``proposed`` has the section
-    as ``toml``, and path and content of the file of stop shingles as ``stops_path`` and ``stop_shingles``; the content
-    is None if no file is to be written.
+    validation of the settings reads them; settings that are not valid are not written.
+
+    ``proposed`` has the section as ``toml``, the content of the file of stop shingles as ``stop_shingles``, None for no
+    file, and the path of this file as ``stops_path``.
     """
     written_files = [path]
     if proposed["stop_shingles"] is not None:
@@ -64,7 +65,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
         with _temporary_file(stops, proposed["stop_shingles"]) as temporary:
             temporary.replace(stops)
         written_files.append(stops)
-    with _temporary_file(path, with_section(_existing_or_new_text(path), profile, proposed["toml"])) as temporary:
+    with _temporary_file(path, with_section(_text_or_placeholders(path), profile, proposed["toml"])) as temporary:
         Settings.load(temporary, environ={}, needs_servers=False)
         temporary.replace(path)
     tell_prefixed(f"written: {', '.join(map(str, written_files))}")
@@ -110,14 +111,17 @@ def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield line.start(), tomllib.loads(line[0])
 
 
-def _existing_or_new_text(path: Path) -> str:
+def _text_or_placeholders(path: Path) -> str:
     """Return the text of a settings file; for a missing file, sections with placeholder addresses of servers."""
     return path.read_text(encoding="utf-8-sig") if path.exists() else SERVERS
 
 
 @contextmanager
 def _temporary_file(path: Path, text: str) -> Iterator[Path]:
-    """Yield a new file beside ``path``, with its permissions; delete it unless it was renamed. Errors name ``path``."""
+    """Yield a new file with ``text`` in the folder of ``path``, with the permissions of ``path``.
+
+    At the end the file is deleted unless the caller has renamed it. A ``SettingsError`` names ``path`` instead.
+    """
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
