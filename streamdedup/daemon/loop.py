@@ -126,8 +126,8 @@ class Loop:
                 with suppress(StoreUnavailable, StoreMisconfigured):
                     self._statistics.observe_indexes()
                 return
-            # Short polls finish joining the group sooner. With partitions a short poll could end before an undone batch
-            # is fetched again: the empty poll would count as success, and end the wait for the store.
+            # Without partitions, short polls finish joining the group sooner. With partitions, a short poll could end
+            # before an undone batch is fetched again: `_record_success` would then end the wait for the store.
             is_joining = self.readiness.awaited is not None and not source.assigned()
             batch = self._reader.poll(source, JOINING_POLL_S if is_joining else POLL_S)
             # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.
@@ -174,6 +174,7 @@ class Loop:
         6. finish      index: high-water marks          statistics
         =============  ===============================  ================================================
         """
+        # Before the stages: a partition that begins with a window is moved to the first record of the window.
         if starts := self._window_start.later_starts(batch, source):
             self._undo(batch)
             source.seek(starts)  # last, because `_undo` rewinds these partitions to the batch
@@ -190,10 +191,10 @@ class Loop:
                 self._undo(batch)
                 return
             self._reader.prepare_ahead()
-        # For `DeadLetterBurst` alone: undecodable records are to stop the batch before the index has any of it, because
-        # with corrected settings the same records may have other texts. The second call adds failures of the index.
+        # Raises `DeadLetterBurst` for undecodable records before the index has any of the batch, because with corrected
+        # settings the same records may have other texts. The second call adds failures of the index.
         self._publisher.checked_dead_letters(batch, decoded.failures, fences)
-        result = self._processor.index(decoded, prepared, fences)  # 2, of the other chunks; 3
+        result = self._processor.index(decoded, prepared, fences)  # 2 of the other chunks, and 3
         dead_letters = self._publisher.checked_dead_letters(batch, result.failures, fences)
         messages = self._publisher.messages(result, dead_letters)
         attempt_id = self._announce(batch, fences, source)  # 4
@@ -249,8 +250,8 @@ class Loop:
         """Reset the retry delay after a turn without an error; end the wait of a member at work, else go on waiting."""
         self.readiness.forget_failures()
         is_member = bool(batch) or source.generation() is not None  # during a rebalance polls return nothing
-        # A member without partitions is at work if it was assigned some before (`rebalances_count`), or is a spare. The
-        # client does not report an empty assignment, which a new member has until others give partitions away.
+        # A member without partitions is at work if it was assigned some before (`rebalances_count`), or is a spare. A
+        # new member has none until others give partitions away; the client does not report this empty assignment.
         if is_member and (source.assigned() or source.stats().rebalances_count or self.readiness.is_spare()):
             if self.readiness.awaited is not None:
                 log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
@@ -295,7 +296,8 @@ class Loop:
     def _await_server(self, error: BrokerSilent | RegistryUnavailable) -> None:
         """Wait with the same clients: new ones would have to wait for the end of the old group session."""
         is_kafka = isinstance(error, BrokerSilent)
-        self._metrics.broker_errors.inc(is_kafka)
+        if is_kafka:
+            self._metrics.broker_errors.inc()
         self._wait(Awaited.KAFKA if is_kafka else Awaited.SCHEMA_REGISTRY, error)
 
     def _await_indexes(self, error: StoreUnavailable) -> None:
@@ -333,7 +335,7 @@ class Loop:
         self.readiness.set_awaited(Awaited.INDEX)
         self._statistics.observe_wait(self._clients.source)
         if self._stop.stopping:
-            # Undoes the turn without a fatal error, a ping or a count; `run` then sees the request to stop.
+            # `_turn` answers it with an undo and one wait; `run` then sees the request to stop.
             raise IndexBusy("the rebuild of the index was interrupted; the next start begins it again")
 
     def _wait(self, awaited: Awaited, error: Exception) -> None:
