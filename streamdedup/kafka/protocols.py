@@ -56,7 +56,8 @@ class CommittedOffset:
     """A committed offset of a partition; if another program committed it, without topic id and incarnation.
 
     Attributes:
-        metadata: Attempt id, or the metadata of another program; at most 4,096 bytes, the usual limit of brokers.
+        metadata: Attempt id, without the topic id and incarnation that follow it in Kafka (``offsets``); or the
+            metadata of another program. At most 4,096 bytes, the usual limit of brokers.
     """
 
     offset: int
@@ -199,7 +200,8 @@ class Source(Protocol):
     def committed_offsets(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         """Return all committed offsets in the existing topics, by partition, assigned or not.
 
-        With ``stable`` wait for the end of transactions that commit offsets; else return the offsets before these.
+        With ``stable`` wait for the end of transactions that commit offsets; else return the offsets from before the
+        open transactions.
         """
 
     def end(self, partition: Partition) -> int | None:
@@ -211,8 +213,8 @@ class Source(Protocol):
     def confirm(self) -> None:
         """Check that the group counts this process among its members at this moment.
 
-        A request is sent for a static member only: another process may have taken over its instance id and generation
-        while this one was frozen. A dynamic member always joins with a new generation.
+        Only a static member sends a request: while it was frozen, another process may have taken over its instance id
+        with the same generation. A dynamic member always joins with a new generation.
         """
 
     def commit(self, batch: Batch) -> None:
@@ -264,7 +266,8 @@ class ReadProgress:
     """How far a group has read a partition that holds records.
 
     Attributes:
-        time_ms: Record time of the next record to read, or of the last record if all are read; milliseconds since the
+        is_read: Whether the group has read all records.
+        time_ms: Record time of the next record to read, or of the last record if ``is_read``; milliseconds since the
             epoch. A time in the future counts as now. None where the records have no times.
     """
 
@@ -310,14 +313,14 @@ class History(Protocol):
         ends: Mapping[Partition, int] | None,
         starts: Mapping[Partition, int] | None = None,
     ) -> Span:
-        """Read each partition from its first record with the given time or a later one, and all records behind it.
+        """Read each partition from its first record with the given time or a later one on.
 
-        So times in disorder lose nothing.
+        All records behind this record are read, also those with earlier times.
 
         Args:
             since_ms: Record time to begin at, for all partitions or for each; None for the oldest record.
-            ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends; the
-                end of transactions that are open below them is awaited.
+            ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends:
+                transactions that are open below them are waited for.
             starts: Offset to begin at, by partition, instead of a time; only together with ``ends``.
         """
 
