@@ -1,4 +1,4 @@
-"""The Litestar application: its routes, and how an exception becomes a problem.
+"""The Litestar application: its routes, and how an exception becomes a problem. Called by ``cli.serve``.
 
 The docstring of a handler is the description of its operation in the OpenAPI document. A function that a handler passes
 to ``IndexThread.call`` runs in that thread.
@@ -83,7 +83,7 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
 
 
 # Look-ups. No POST of the service creates anything: status 200, not Litestar's 201. Status 409 is for a request with a
-# scope to a profile without scopes; in a batch this problem takes the place of the text.
+# scope to a profile without scopes; a batch, which reports this problem in the place of the text, has no 409.
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -125,9 +125,9 @@ async def document_matches(profile: FromPath[str], document_id: _DocumentId, thr
     served, decoded_id = _served_profile(thread, profile), decode_path_id(document_id)
 
     def find_matches() -> DocumentMatchesBody:
-        entry, cluster_id = served.document(decoded_id)
-        cluster = cluster_body(cluster_id, served.lookup.cluster_of(entry))
-        return matches_body(entry, cluster, served.lookup.matches_of(entry))
+        stored = served.document(decoded_id)
+        cluster = cluster_body(stored.cluster_id, served.lookup.cluster_of(stored.entry))
+        return matches_body(stored.entry, cluster, served.lookup.matches_of(stored.entry))
 
     return await thread.call(served, find_matches)
 
@@ -284,10 +284,9 @@ def _problem_response(_request: _Request, error: Exception) -> Response[bytes]:
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
     name = _FRAMEWORK_PROBLEMS.get(error.status_code)
-    if name is None:
-        if isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
-            return _on_defect(request, error.__cause__)
-        name = "internal"  # the client disconnected while its body was read: nobody gets this response
+    if name is None and isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
+        return _on_defect(request, error.__cause__)
+    name = name or "internal"  # the client disconnected while its body was read: nobody gets this response
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
     response = _problem_response(request, RequestProblem(name, detail, field=field))
     response.headers.update(error.headers or {})  # with status 405, the allowed methods
@@ -310,7 +309,7 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
     return _problem_response(request, RequestProblem("internal"))
 
 
-#: Handlers in the OpenAPI document; ``create_app`` lists the others itself.
+#: Handlers in the OpenAPI document, which does not describe the others.
 _DESCRIBED: Final = (
     look_up,
     look_up_batch,
