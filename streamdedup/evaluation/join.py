@@ -24,7 +24,7 @@ For t = 0.8, two sets of 10 elements and n = 1, the prefixes are 3 elements of x
 other measures ``Measure.bounds`` gives the three factors t, t and 2 t / (1 + t).
 
 The classical n is 1; a larger n (J. Wang, G. Li, J. Feng, "Can we beat the prefix filtering?", 2012) drops the pairs of
-large sets that share a few elements by chance. Here n is 1 + |y| / 16, rounded down. Elements of a single set come
+large sets that share a few elements by chance. Here n is 1 + |y| / 16, rounded down. Elements of one set only come
 first and are skipped, frequent ones come last, so few candidates remain: 62,773 Chinese reviews (3 million shingles)
 take 1 to 2 seconds at t = 0.8 and 0.5.
 
@@ -48,8 +48,8 @@ _LOOKUP_SETS: Final = 1 << 10
 #: A pair must share one more element in the prefixes for each 16 elements of the smaller set (n, module docstring).
 #: Measured on articles as character 5-shingles, whose large sets share many elements by chance.
 _ELEMENTS_PER_NEED: Final = 16
-#: ``_sharing_enough`` sorts occurrences to count them; from so many on, as a share of the number of sets, it counts
-#: them in an array with a counter for each set.
+#: With fewer occurrences than this share of the number of sets, ``_sharing_enough`` sorts them to count them; with more
+#: it has an array with a counter for each set.
 _COUNT_IN_ARRAY_FROM: Final = 1 / 16
 #: Least number of pairs in a block, except the last block.
 _BLOCK_PAIRS: Final = 1 << 16
@@ -192,7 +192,7 @@ class _Prefixes:
         sets, single_counts = self._sets, self._single_counts[low:high]
         counts = np.maximum(self._lookup_lengths[low:high] - single_counts, 0)
         ranks = sets.ranks[ranges(sets.offsets[low:high] + single_counts, counts)] << 32
-        # For each element, the range of postings of sets that are large enough and have a lower row.
+        # For each element, the range of postings (rank << 32 | row) of sets that are large enough and have a lower row.
         begins = np.searchsorted(self._postings, ranks + np.repeat(self._first_large_enough[low:high], counts))
         lengths = np.searchsorted(self._postings, ranks + np.repeat(np.arange(low, high), counts)) - begins
         offsets = offsets_of(counts)
@@ -206,7 +206,7 @@ class _Prefixes:
                 yield low + row, candidates
 
     def _sharing_enough(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sets that occur at least ``_needed`` times in ranges of the postings, each once, ascending."""
+        """Return the sets that occur in ranges of the postings as often as ``_needed`` says; each once, ascending."""
         needed = self._needed
         if lengths.sum() < len(needed) * _COUNT_IN_ARRAY_FROM:
             rows, counts = np.unique(self._postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
