@@ -215,8 +215,8 @@ class DetectionResult:
         replayed_count: Indexed documents at or above the high-water mark that an earlier attempt inserted.
         silent_count: Indexed documents that emit nothing (below the high-water mark), and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs among themselves.
-        unexplained_count: Of the silent_count, those below the mark in partitions without a committed offset. Kafka has
-            lost it: an operator who sets an offset back leaves one.
+        unexplained_count: Of the silent_count, those below the high-water mark in partitions without a committed
+            offset. Kafka has lost the offset: an operator who sets an offset back leaves one.
         deleted_count: Requests to delete a document, in the index or not, that are not refused.
         deleted_unknown_count: Of the deleted_count, requests for a document without an entry or marker in the index.
         candidates_count: For documents at or above the high-water mark: candidates from buckets, and exact copies that
