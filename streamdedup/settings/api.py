@@ -32,22 +32,18 @@ class Api(Section):
     port: Whole = Field(default=8080, ge=0, le=65535)
     """Port of `host`; with 0 the system chooses one."""
     tokens_file: File = None
-    """File with the accepted bearer tokens, one in each line, of at least 22 characters; read again when it changes.
-    Required where other machines can reach `host`."""
+    """File with the accepted bearer tokens, one in each line, of at least 22 characters; read again when it changes."""
     allow_anonymous: Flag = False
-    """Allow requests without a token on any address: everybody who reaches it can look up texts. Needs
-    `allowed_hosts`."""
+    """Allow requests without a token on any address. Needs `allowed_hosts`."""
     allowed_hosts: Hosts = Field(default=(), max_length=256)
-    """Without `tokens_file`: the names by which clients call the service, as in the `Host` header of a request, with
-    any port. Always allowed are `localhost`, `127.0.0.1`, `[::1]` and `host`, and any IP address where other machines
-    can reach `host`."""
+    """Without `tokens_file`: [further names](http.md#who-may-ask) by which clients may call the service."""
     ssl_cert_file: File = None
     """Certificate (PEM) of the service; without it HTTP is not encrypted."""
     ssl_key_file: File = None
     """Private key (PEM) of `ssl_cert_file`, without a password."""
     read_from: Literal["master", "replica"] = "master"
-    """Which servers of a cluster, or of Sentinels, to read; with `replica` a master is read only if it has no replica.
-    A single server is read at `redis.url`, whether master or replica. A replica may lack the newest documents."""
+    """Which servers of a cluster, or of Sentinels, [to read](http.md#on-a-replica). A replica may lack the newest
+    documents."""
 
     def _check_access(self) -> Mistakes:
         if self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host):

@@ -91,28 +91,27 @@ class Kafka(TlsSection):
     """Connection, topics and delivery."""
 
     bootstrap_servers: Servers = Field(min_length=1)
-    """Brokers for the first connection; one reachable broker is enough."""
+    """Brokers for the first connection; one reachable is enough."""
     group_id: Annotated[str, Field(min_length=1, max_length=249), Kind("a text of 1 to 249 characters")] = "streamdedup"
     """Consumer group. Daemons of one group share the partitions of the input topics."""
     duplicates_topic: Topic = "duplicates"
     """Topic of the alerts. It must exist."""
     alert_format: Literal["json", "avro"] = "json"
-    """Format of the alerts: JSON, or Avro with a schema in the [schema registry](messages.md#alerts-in-avro). Readers
-    accept both."""
+    """Format of the alerts: JSON, or [Avro](messages.md#alerts-in-avro) with a schema in the registry."""
     dead_letter_topic: Topic = Field(
         default_factory=lambda values: f"{values['duplicates_topic']}.dlq",
         json_schema_extra={"default": "`<duplicates_topic>.dlq`"},
     )
-    """Topic of the dead letters: records that can never be processed. It must exist."""
+    """Topic of the dead letters. It must exist."""
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     """`exactly-once` commits alerts, dead letters and offsets in one transaction. `at-least-once` is for brokers
     without transactions: a crash may repeat alerts."""
     instance_id: Annotated[str, Field(pattern=_INSTANCE), _INSTANCE_KIND] = Field(
         default_factory=lambda: uuid.uuid4().hex, json_schema_extra={"default": "random for each process"}
     )
-    """Name of this daemon in its group, the same after a restart; part of its transactional.id. With a random name,
-    a transaction that a crash leaves open lasts up to `transaction_timeout`; until it ends, the daemon that takes over
-    the partitions processes nothing, not even its other partitions. Two live daemons must never share a name."""
+    """Name of this daemon in its group, the same after a restart; part of its transactional.id. Two live daemons must
+    never share a name. With a random name, a crash stops the daemon that takes over the partitions for up to
+    `transaction_timeout`."""
     group_instance_id: Annotated[str | None, Field(pattern=_INSTANCE), _INSTANCE_KIND] = None
     """Static membership: after a restart within `session_timeout` the daemon gets its partitions back without a
     rebalance. Unique in the group."""
@@ -124,22 +123,21 @@ class Kafka(TlsSection):
     """A record that the Kafka client cannot parse: `skip` writes a dead letter with its position, `halt` stops the
     daemon."""
     batch_records: Whole = Field(default=2_000, ge=1, le=10_000)
-    """Most records in one batch, which is one transaction. The daemon never waits for a full batch. More are faster in
-    a backlog, and take more memory."""
+    """Most records in one batch, which is one transaction. More are faster in a backlog, and take more memory."""
     max_message_bytes: Size = Field(default=1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
     """Largest message to send. Not above the topics' `max.message.bytes`."""
     copy_headers: HeaderNames = Field(default=(), max_length=32)
     """Headers of a record that are [copied to its alert](messages.md#copied-headers), such as `["traceparent",
-    "tracestate"]`; at most 8 KiB. A dead letter that must be cut loses these headers last."""
+    "tracestate"]`."""
     session_timeout_s: Duration = Field(default=45.0, ge=1.0, le=1800.0)
     """A daemon that sends no heartbeat for this long loses its partitions. Within the broker's
     `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
     max_poll_interval_s: Duration = Field(default=300.0, ge=1.0, le=86400.0)
-    """Longest time between two polls; a daemon that needs longer loses its partitions. In a backlog the next batch is
-    polled ahead, so two batches may have to fit."""
+    """Longest time between two polls; a daemon that needs longer loses its partitions. In a backlog two batches may
+    have to fit."""
     transaction_timeout_s: Duration = Field(default=30.0, ge=1.0, le=900.0)
-    """The broker aborts a transaction that is open for longer. Not above its `transaction.max.timeout.ms`. A request to
-    a broker may take a third of it."""
+    """The broker aborts a transaction that is open for longer. Not above its `transaction.max.timeout.ms`. A request
+    may take a third of it."""
     api_version: Version = None
     """Version of Kafka to assume, without asking the broker."""
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (

@@ -72,33 +72,31 @@ class Profile(Section):
     topics: Topics
     """Input topics of this profile."""
     format: FormatName = "json"
-    """Format of the values in `topics`: plain JSON, or one with schemas in a
-    [schema registry](messages.md#schema-registry)."""
+    """Format of the values in `topics`: plain JSON, or with schemas in a [registry](messages.md#schema-registry)."""
     id_field: FieldName = "id"
-    """Field with the document id; a document without it takes the id in the key of its record."""
+    """Field with the document id; without it the key of the record is the id."""
     key_format: KeyFormat | None = None
-    """Form of the record [keys](messages.md#keys), which name the documents of tombstones: the id as text, JSON, or a
-    key with a schema in the registry. Absent, the key is the id; deletions of an unknown id that looks like JSON become
-    dead letters."""
+    """Form of the record [keys](messages.md#keys): the id as text, JSON, or a key with a schema in the registry.
+    Absent, the key is the id."""
     key_field: OptionalFieldName = None
     """Field of the record key with the id; absent, the whole key is the id."""
     text_fields: FieldNames = ("text",)
     """Fields with the text; several are joined by a line break."""
     published_at_field: FieldName = "published_at"
-    """Field with the time of publication, passed on to alerts unchanged."""
+    """Field with the time of publication."""
     source_field: FieldName = "source"
-    """Field with the source of the document, passed on to alerts unchanged."""
+    """Field with the source of the document."""
     op_field: FieldName = "op"
     """Field with the operation: `upsert`, `append` or `delete`."""
     op_values: OpValues = ()
     """Further words for operations in `op_field`."""
     deleted_field: OptionalFieldName = None
-    """Field that makes a record a deletion where it is true, as a truth value or the text `true`."""
+    """Field that makes a record a deletion where it is true."""
     scope_field: OptionalFieldName = None
     """Field with the [scope](tuning.md#scopes) of the document, such as a tenant: documents of two scopes are never
-    compared. A document without it takes `default_scope`, or becomes a dead letter."""
+    compared."""
     default_scope: OptionalText = None
-    """Scope of documents that have none in `scope_field`."""
+    """Scope of documents without one in `scope_field`; absent, they become dead letters."""
     # Text.
     shingle_unit: Literal["word", "char"] = "word"
     """Unit of a shingle; `char` suits short texts."""
@@ -107,8 +105,7 @@ class Profile(Section):
     letters_only: Flag = False
     """Drop digits: texts that differ only in numbers become equal."""
     fold_marks: Flag = False
-    """Ignore [accents and vowel signs](text.md#accents-and-vowel-signs), and differences of dots, strokes, digits and
-    Persian and Urdu keyboards."""
+    """Ignore [accents and vowel signs](text.md#accents-and-vowel-signs), and differences of keyboards and digits."""
     fold_variants: Flag = False
     """Treat traditional, simplified, regional and new Japanese forms of a [Han
     character](text.md#variants-of-han-characters) as one."""
@@ -118,16 +115,16 @@ class Profile(Section):
     keep_urls: Flag = True
     """Keep [URLs and the link targets of Markdown](text.md#links-and-markup)."""
     stop_words: StopWords = NO_STOPS
-    """Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one word per line."""
+    """Words to leave out, for the unit `word`: the list of the project, or a file (UTF-8) with one word per line."""
     stop_shingles: StopShingles = NO_STOPS
     """Shingles to leave out as [boilerplate](text.md#boilerplate): a file written by `streamdedup stop-shingles`."""
     keep_white_space: Flag = True
     """For the unit `char`: keep the space between words as part of the text."""
     # Comparison.
     similarity: MeasureName = "set"
-    """Measure of similarity: Jaccard similarity of sets of shingles, or of bags, which count repetitions."""
+    """Jaccard similarity of sets of shingles, or of bags, which count repetitions."""
     short_texts: Literal["whole", "skip"] = "whole"
-    """A text too short for one shingle becomes one shingle (`whole`), or is skipped."""
+    """A text shorter than a shingle becomes one shingle (`whole`), or is skipped."""
     min_words: Whole = Field(default=0, ge=0, le=MAX_COUNT)
     """Skip documents with fewer words."""
     threshold: Number = default_by_unit("threshold", gt=0.0, le=1.0)
@@ -156,8 +153,8 @@ class Profile(Section):
     ignore_sources: SourcePairs = ()
     """Suppress pairs between these sources, in both directions; a source paired with itself: pairs within it."""
     label_bytes: Whole = Field(default=80, ge=0, le=160)
-    """Longest label (UTF-8): the first words of a document, which the index keeps for alerts with source and
-    publication time. 0 keeps none of them."""
+    """Longest label: the first words of a document, which the index keeps for alerts with source and publication time.
+    0 keeps none of them."""
     # Index.
     permutations: Whole = Field(default=128, ge=1, le=1024)
     """Values in a signature."""

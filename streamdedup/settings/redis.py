@@ -123,10 +123,9 @@ class Redis(TlsSection):
     """`single`: one server at `url`; `sentinel`: the master that the Sentinels at `nodes` name; `cluster`: a Redis
     Cluster that contains `nodes`."""
     url: Url = Field(default=None, json_schema_extra={"default": '*required* with `mode = "single"`'})
-    """Single server and its database; `rediss://` for TLS. May hold user and password, percent-encoded; the password is
-    never shown."""
+    """Single server and its database; `rediss://` for TLS. May hold user and password, percent-encoded."""
     url_file: File = None
-    """File that holds `url`; user and password are read again for each new connection."""
+    """File that holds `url`."""
     nodes: Servers = Field(default=(), json_schema_extra={"default": "*required* with the other modes"})
     """Sentinels, or nodes of the cluster, for the first connection; one reachable node is enough."""
     tls: Flag = False
@@ -136,28 +135,29 @@ class Redis(TlsSection):
     password: Secret = None
     """Password of the login."""
     password_file: File = None
-    """File that holds `password`; read again for each new connection."""
+    """File that holds `password`."""
     credential_provider: Annotated[
         str | None, Field(pattern=r"^[\w.]+:\w+$"), Kind('a function as "package.module:function"')
     ] = None
-    """Function that returns a `CredentialProvider` of redis-py, asked for each new connection, in place of `username`
-    and `password`."""
+    """Function that returns a [`CredentialProvider`](redis.md#user-and-rights) of redis-py, in place of `username` and
+    `password`."""
     sentinel_service: OptionalText = Field(
         default=None, json_schema_extra={"default": '*required* with `mode = "sentinel"`'}
     )
     """Name of the master at the Sentinels."""
     sentinel_username: OptionalText = None
-    """User of the login to the Sentinels; without it their default user."""
+    """User of the login to the Sentinels."""
     sentinel_password: Secret = None
     """Password of the login to the Sentinels; `password` is not sent to them."""
     sentinel_password_file: File = None
-    """File that holds `sentinel_password`; read again for each new connection."""
+    """File that holds `sentinel_password`."""
     allow_plaintext: Flag = False
     """Allow a password without TLS to other machines, where the network can read it."""
     key_prefix: KeyPrefix = "sd"
     """First part of every key, so that several installations share one database."""
     shards: Whole = Field(default=1, ge=1, le=4096)
-    """Number of slots for each band, which a cluster spreads over its masters. Another number needs a new index."""
+    """Number of [slots for each band](redis.md#cluster), which a cluster spreads over its masters. Another number needs
+    a new index."""
     bucket_layout: Literal["sets", "packed"] = "sets"
     """Storage of [buckets](redis.md#bucket-layouts): `sets` is one Redis set per band key; `packed` holds many buckets
     in one hash and takes half the memory. Another layout needs a new index."""

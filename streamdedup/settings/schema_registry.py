@@ -26,7 +26,7 @@ class SchemaRegistry(TlsSection):
     password: Secret = None  # set from ``password_file``, if that is given, when settings are loaded (``sources``)
     """Password of `username`; without `username` a bearer token."""
     password_file: File = None
-    """File that holds `password`; read again for each request."""
+    """File that holds `password`."""
     timeout_s: Duration = Field(default=10.0, ge=0.1, le=30.0)
     """Time limit of a request and its answer together; all schemas that one schema refers to share twice that time."""
 
