@@ -100,30 +100,28 @@ class Metrics(MetricSet):
 
     records = DeclaredMetric(
         Counter,
-        "Records consumed and committed; kind is the operation, or invalid.",
+        "Records consumed and committed.",
         "None for an hour: [nothing comes in](operating.md#nothing-comes-in).",
         "topic",
         "kind",
     )
-    documents_indexed = DeclaredMetric(
-        Counter, "Documents inserted into the index.", "No action: the base of shares and rates.", "profile"
-    )
+    documents_indexed = DeclaredMetric(Counter, "Documents inserted into the index.", "No action.", "profile")
     documents_replayed = DeclaredMetric(
         Counter,
-        "Documents that an earlier attempt, which was not committed, had already inserted.",
-        "Rises: find the failures in the log; no pair is lost or doubled.",
+        "Documents that an uncommitted attempt had already inserted.",
+        "Rises: find the failures in the log.",
         "profile",
     )
     documents_silent = DeclaredMetric(
         Counter,
-        "Documents indexed silently: below the committed offset, or with record times before index_silently_until.",
-        "Rises without a reset of offsets or a warm-up: [documents are silent](operating.md#documents-are-silent).",
+        "Documents indexed silently: below the committed offset, or before index_silently_until.",
+        "Rises unexpectedly: [documents are silent](operating.md#documents-are-silent).",
         "profile",
     )
     documents_silent_unexplained = DeclaredMetric(
         Counter,
         "Documents indexed without alerts because the committed offset is gone.",
-        "Any: pairs may be missing; [documents are silent](operating.md#documents-are-silent).",
+        "Any: [documents are silent](operating.md#documents-are-silent).",
         "profile",
     )
     documents_deleted = DeclaredMetric(
@@ -131,40 +129,40 @@ class Metrics(MetricSet):
     )
     documents_deleted_unknown = DeclaredMetric(
         Counter,
-        "Processed deletions of documents that the index did not know.",
+        "Deletions of documents that the index did not know.",
         "A share that jumps: [deletions have no effect](operating.md#deletions-have-no-effect).",
         "profile",
     )
     documents_flawed = DeclaredMetric(
         Counter,
-        "Documents whose key is not their id, or whose unusable source or published_at was left out.",
+        "Documents whose key is not their id, or whose source or published_at is unusable.",
         "Reason key: [deletions have no effect](operating.md#deletions-have-no-effect). Others: correct the field.",
         "profile",
         "reason",
     )
     skipped = DeclaredMetric(
         Counter,
-        "Documents skipped, which is no error.",
-        "A share that jumps: look the reason up, and ask the producer.",
+        "Documents skipped.",
+        "A share that jumps: ask the producer.",
         "profile",
         "reason",
     )
     future_times = DeclaredMetric(
         Counter,
-        "Documents whose record time in the future was replaced by the present.",
+        "Documents whose record time was in the future.",
         "More than 1 % of the records: [set the producer's clock](operating.md#times-in-the-future).",
     )
     dead_letters = DeclaredMetric(
         Counter,
-        "Records published to the dead-letter topic, by input topic.",
-        "Any: `streamdedup dlq inspect`; [dead letters](operating.md#dead-letters).",
+        "Records published to the dead-letter topic.",
+        "Any: [dead letters](operating.md#dead-letters).",
         "topic",
         "code",
     )
     dead_letters_silent = DeclaredMetric(
         Counter,
         "Invalid records without dead letters: below the committed offset, or before index_silently_until.",
-        "No action: published before, or older than index_silently_until.",
+        "No action.",
     )
 
     # Detections
@@ -172,19 +170,19 @@ class Metrics(MetricSet):
     alerts = DeclaredMetric(
         Counter,
         "Documents with at least one new near-duplicate.",
-        "Stops, or jumps: compare with the indexed documents, then look at the producers.",
+        "Stops, or jumps: look at the producers.",
         "profile",
     )
     pairs = DeclaredMetric(
         Counter,
         "Near-duplicate pairs published.",
-        "Many for each alert: copies of one text; see the clusters.",
+        "Many for each alert: copies of one text.",
         "profile",
     )
     candidates = DeclaredMetric(
         Counter,
         "Candidates of documents that may emit pairs: from buckets, and exact copies.",
-        "Hundreds for each document: boilerplate; [buckets are full](operating.md#buckets-are-full).",
+        "Hundreds for each document: [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
     candidates_verified = DeclaredMetric(  # the accepted ones only; see ``candidates_rejected``
@@ -196,7 +194,7 @@ class Metrics(MetricSet):
     suppressed = DeclaredMetric(
         Counter,
         "Near-duplicates that a rule of the profile keeps out of alerts.",
-        "More than intended: check the rules. A pair counts twice where both documents find it.",
+        "More than intended: check the rules. A pair may count twice.",
         "profile",
         "rule",
     )
@@ -209,20 +207,20 @@ class Metrics(MetricSet):
     candidates_dropped = DeclaredMetric(
         Counter,
         # The 3 are `detection.candidates.STORM_CANDIDATES`.
-        "Candidates not compared: beyond max_candidates, or beyond the first 3 for a document with a full bucket.",
-        "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
+        "Candidates not compared: beyond max_candidates, or for a document with a full bucket beyond 3.",
+        "Rises: [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
     full_buckets = DeclaredMetric(
         Counter,
-        "Insertions that full buckets refused: a document may meet several.",
-        "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
+        "Insertions that full buckets refused.",
+        "Rises: [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
     documents_hidden = DeclaredMetric(
         Counter,
-        "Documents without a match whose buckets were full in all bands; suppressed pairs are no matches.",
-        "Any: pairs of them are missed; [buckets are full](operating.md#buckets-are-full).",
+        "Documents without a match whose buckets were full in all bands.",
+        "Any: [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
 
@@ -236,8 +234,8 @@ class Metrics(MetricSet):
     )
     batch_seconds = DeclaredMetric(
         Histogram,
-        "Time by stage: of a batch poll (also an empty one), publish and ahead; mostly of a chunk prepare and index.",
-        "One stage grows: index is the store, publish is Kafka; [lag grows](operating.md#lag-grows).",
+        "Time by stage, of a batch; prepare and index mostly of a chunk.",
+        "One stage grows: [lag grows](operating.md#lag-grows).",
         "stage",
         buckets=_STAGE_BUCKETS,
     )
@@ -271,12 +269,12 @@ class Metrics(MetricSet):
     lag_timestamp_seconds = DeclaredMetric(
         Gauge,
         "Time of the last lags, seconds since the epoch.",
-        "A minute ago or more: the lags are old; [Kafka is away](operating.md#kafka-is-away), or the group rebalances.",
+        "A minute ago or more: [Kafka is away](operating.md#kafka-is-away), or the group rebalances.",
     )
     partitions_assigned = DeclaredMetric(
         Gauge,
         "Partitions assigned to this daemon.",
-        "Unequal among daemons: choose a number of daemons that divides that of partitions. 0: a spare daemon.",
+        "Unequal: choose a number of daemons that divides that of partitions. 0: a spare daemon.",
     )
     rebalances = DeclaredMetric(
         Counter,
@@ -313,21 +311,20 @@ class Metrics(MetricSet):
 
     index_documents = DeclaredMetric(
         Gauge,
-        "Documents in the index: an estimate, within about 1 %; deleted ones count until they would have expired.",
-        "Far from the documents of one retention period: check `retention`. A change of it or of `retention_slack` "
-        "begins the count at 0; it is right again a lifetime later.",
+        "Documents in the index: an estimate, within about 1 %.",
+        "Far from the documents of one retention period: check `retention`; a change of it restarts the count.",
         "profile",
     )
     index_lost_timestamp_seconds = DeclaredMetric(
         Gauge,
-        "When the index was found lost or gone back in time, seconds since the epoch; 0 if it is complete.",
+        "When the index was found lost, seconds since the epoch; 0 if it is complete.",
         "Not 0: [the index is lost](operating.md#the-index-is-lost).",
         "profile",
     )
     index_rebuilds = DeclaredMetric(
         Counter,
         "Rebuilds of the index, by kind.",
-        "Any that is lost or gap: find out why [the index was lost](operating.md#the-index-is-lost).",
+        "Lost or gap: find out why [the index was lost](operating.md#the-index-is-lost).",
         "profile",
         "kind",
     )
@@ -339,7 +336,7 @@ class Metrics(MetricSet):
     store_limit_bytes = DeclaredMetric(
         Gauge,
         "Memory limit of the server of the index; 0 for no limit.",
-        "0: set `maxmemory`, so that the growth can be watched.",
+        "0: set `maxmemory`.",
     )
     store_errors = DeclaredMetric(
         Counter,
@@ -366,9 +363,7 @@ class Metrics(MetricSet):
         "1 after too many dead letters: the daemon publishes nothing until a restart.",
         "1: [the dead-letter breaker has opened](operating.md#the-dead-letter-breaker-has-opened).",
     )
-    build = DeclaredMetric(
-        Info, "Version of the software.", "Differs between daemons after an upgrade: one was forgotten."
-    )
+    build = DeclaredMetric(Info, "Version of the software.", "Differs after an upgrade: a daemon was forgotten.")
 
     def begin_at_zero(self, profile_of: Mapping[str, str]) -> None:
         """Create all series with known label values; ``profile_of``: profile by input topic."""
