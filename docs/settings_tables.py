@@ -32,7 +32,11 @@ SHORTER = (
     (r', or "none" for no limit$', ' or "none"'),
     (r"^a text that is not empty$", "a text"),
     (r", (?:as a list or )?with commas between them$", ""),
-    (r"^(the name of a field|one or more names of fields)[, ].*$", r"\1"),
+    (r"^the name of a field[, ].*$", "a field"),
+    (r"^one or more names of fields[, ].*$", "one or more fields"),
+    (r"^(a host name or address|a URL) without .*$", r"\1"),
+    (r'" or "(?!none")', '", "'),
+    (r"^true or false$", "true, false"),
     (r"^from (\S+) up to (\S+)$", r"\1 to \2"),
 )
 

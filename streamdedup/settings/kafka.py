@@ -113,15 +113,13 @@ class Kafka(TlsSection):
     never share a name. With a random name, a crash stops the daemon that takes over the partitions for up to
     `transaction_timeout`."""
     group_instance_id: Annotated[str | None, Field(pattern=_INSTANCE), _INSTANCE_KIND] = None
-    """Static membership: after a restart within `session_timeout` the daemon gets its partitions back without a
-    rebalance. Unique in the group."""
+    """Static membership, unique in the group: a restart within `session_timeout` causes no rebalance."""
     auto_offset_reset: Literal["earliest", "window", "fail"] = "earliest"
-    """Start of a partition without a usable committed offset: `earliest` begins with its oldest record, `fail` stops
-    the daemon. `window` begins a partition without any committed offset with the first record younger than `retention`
-    plus `retention_slack`; for a topic that was created again, or an offset out of range, it acts as `earliest`."""
+    """Start of a partition without a usable committed offset: `earliest` at its oldest record, `window` at the
+    first record younger than `retention` plus `retention_slack`; `fail` stops the daemon. In a topic that was created
+    again, or for an offset out of range, `window` acts as `earliest`."""
     on_unreadable: Literal["skip", "halt"] = "skip"
-    """A record that the Kafka client cannot parse: `skip` writes a dead letter with its position, `halt` stops the
-    daemon."""
+    """A record that the Kafka client cannot parse becomes a dead letter (`skip`), or stops the daemon (`halt`)."""
     batch_records: Whole = Field(default=2_000, ge=1, le=10_000)
     """Most records in one batch, which is one transaction. More are faster in a backlog, and take more memory."""
     max_message_bytes: Size = Field(default=1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)

@@ -107,11 +107,9 @@ class Profile(Section):
     fold_marks: Flag = False
     """Ignore [accents and vowel signs](text.md#accents-and-vowel-signs), and differences of keyboards and digits."""
     fold_variants: Flag = False
-    """Treat traditional, simplified, regional and new Japanese forms of a [Han
-    character](text.md#variants-of-han-characters) as one."""
+    """Treat all forms of a [Han character](text.md#variants-of-han-characters) as one."""
     fold_look_alikes: Flag = False
-    """Treat letters that [look like a Latin letter](text.md#look-alike-letters) as this letter, against disguised
-    words."""
+    """Treat letters that [look like a Latin letter](text.md#look-alike-letters) as this letter."""
     keep_urls: Flag = True
     """Keep [URLs and the link targets of Markdown](text.md#links-and-markup)."""
     stop_words: StopWords = NO_STOPS
@@ -176,8 +174,8 @@ class Profile(Section):
     index](deployment.md#a-new-index) is filled from a backlog without alerts."""
     # Below 512: a Redis set of at most 512 numbers is compact; one that once had more takes eight times the memory.
     bucket_cap: Limit = Field(default=500, ge=1)
-    """Most documents in one bucket. A document is not added to a full bucket, and with one full bucket is compared with
-    at most three candidates from all its buckets together, exact copies first."""
+    """Most documents in one bucket. A document that finds a bucket full is not added to it, and is compared with at
+    most three candidates, exact copies first."""
     max_candidates: Limit = Field(default=500, ge=1)
     """Most candidates that a document is compared with, the most promising first."""
     max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)  # as ``batch_limits.MAX_BATCH_BYTES``
