@@ -1,4 +1,20 @@
-"""Keep documents and stories in PostgreSQL; docs/deployment.md, "From alerts to a table", explains how and why."""
+"""Keep documents and stories in PostgreSQL; docs/deployment.md, "From alerts to a table", shows how to run it.
+
+The tables ``documents``, ``members`` (each document with its ``cluster``, the id of the first one), ``stories``
+(clusters of two or more) and ``live_pairs`` are those of present versions: the program also reads the input topics,
+because no alert tells that a document was deleted or replaced. A document is in the story of the earliest document
+that it resembles, of those that are left; the ``cluster_id`` of an alert is that of the moment.
+
+Missing are documents whose records had expired at the first start, and pairs of alerts in Avro without their schema.
+Dead letters such as ``unknown_document`` still change the table. When a topic is created again, delete its rows in
+``offsets``.
+
+Documents stay when they leave the index, and pairs when their documents are deleted. To remove both:
+
+    DELETE FROM documents WHERE time < now() - interval '62 days';
+    DELETE FROM pairs p WHERE (SELECT count(*) FROM documents d
+      WHERE d.profile = p.profile AND d.id IN (p.id, p.other)) < 2;
+"""
 
 import sys
 from contextlib import suppress
