@@ -3,10 +3,17 @@
 A new metric is declared there; docs/architecture.md has the recipe.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 # Otherwise the client adds a series with the time of creation for each counter and histogram. These series double the
 # number of series, and ``process_start_time_seconds`` has the same information.
@@ -52,4 +59,48 @@ class MetricSet:
 
     @classmethod
     def declared(cls) -> dict[str, DeclaredMetric[Any]]:
-        return {name: value for name, value in vars(cls).items() if isinstance(value, DeclaredMetric)}
+        return {name: metric for name, metric in vars(cls).items() if isinstance(metric, DeclaredMetric)}
+
+
+class BatchHistogram(Collector):
+    """A histogram with one label that observes many values in one call, which ``prometheus_client.Histogram`` lacks.
+
+    ``buckets`` are upper bounds, ascending; a bucket without a bound follows them.
+    """
+
+    def __init__(
+        self, name: str, text: str, labels: tuple[str], *, buckets: Sequence[float], registry: CollectorRegistry
+    ) -> None:
+        self._name = name
+        self._text = text
+        self._bounds = np.array(buckets, np.float64)
+        self._bound_texts: list[str] = [
+            floatToGoString(bound)  # type: ignore[no-untyped-call]
+            for bound in (*buckets, math.inf)
+        ]
+        (self.label_name,) = labels
+        self._counts: dict[str, NDArray[np.int64]] = {}
+        self._sums: dict[str, float] = {}
+        # Scrapes read in the thread of the HTTP server.
+        self._lock = Lock()
+        registry.register(self)
+
+    def observe(self, label_value: str, values: NDArray[np.float64]) -> None:
+        """Observe ``values``, float64 (n,); an empty array creates the series."""
+        # A value that equals a bound belongs below this bound, as in Prometheus.
+        bucket_numbers = np.searchsorted(self._bounds, values, side="left")
+        counts = np.bincount(bucket_numbers, minlength=len(self._bound_texts))
+        with self._lock:
+            self._counts[label_value] = self._counts.get(label_value, 0) + counts
+            self._sums[label_value] = self._sums.get(label_value, 0.0) + float(values.sum())
+
+    def describe(self) -> Iterator[HistogramMetricFamily]:
+        yield HistogramMetricFamily(self._name, self._text, labels=[self.label_name])
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        (family,) = self.describe()
+        with self._lock:
+            for label_value, counts in self._counts.items():
+                cumulative = list(zip(self._bound_texts, np.cumsum(counts).tolist(), strict=True))
+                family.add_metric([label_value], cumulative, self._sums[label_value])
+        yield family

@@ -9,7 +9,8 @@ import yaml
 from prometheus_client import Counter, Histogram
 
 from streamdedup.daemon.batch import INVALID
-from streamdedup.daemon.metrics import REBUILD_KINDS, STAGES, Awaited, BatchHistogram, Metrics
+from streamdedup.daemon.metrics import REBUILD_KINDS, STAGES, Awaited, Metrics
+from streamdedup.metrics import BatchHistogram
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.wire import Op
 from tests.unit.test_docs import anchors, named, rows, section

@@ -17,7 +17,7 @@ import streamdedup
 from streamdedup import clock
 from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.batch import BatchResult, DecodedBatch, FailedRecord
-from streamdedup.daemon.metrics import REBUILD_KINDS, BatchHistogram, Metrics
+from streamdedup.daemon.metrics import REBUILD_KINDS, Metrics
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.model import Detection, DetectionResult, Skip
@@ -25,6 +25,7 @@ from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.values import NEARLY_FULL, StoreStats
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
+from streamdedup.metrics import BatchHistogram
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document, Match
 from streamdedup.wire.dead_letters import Failure, Stage
