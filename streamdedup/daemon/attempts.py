@@ -11,12 +11,12 @@ part       digits  content
 =========  ======  ==========================================================================================
 lineage    13      time at which the index was begun or rebuilt as a whole, milliseconds since the epoch
 sequence   10      greater than that of any earlier attempt at a partition in the batch
-time       17      clock of the daemon, microseconds since the epoch; of a renewed id: the time of the committed
-                   attempt, or 0
+time       17      time of the attempt by the clock of its daemon, microseconds since the epoch
 =========  ======  ==========================================================================================
 
 A lineage is later than all earlier ones that the process finds in index and group, whatever its clock is. A batch of
-several profiles has one id, in the latest of their lineages.
+several profiles has one id, in the latest of their lineages. A *renewed* id has the time of the committed attempt, or
+0 without one: a rebuild or the policy ``continue`` announces it to make the committed attempt known to the index.
 """
 
 import random
@@ -54,7 +54,7 @@ class AttemptIds:
         return self._next(time.time_ns() // 1000)
 
     def renewed(self, attempt_id: str) -> str:
-        """Return the next id, with the time of the committed attempt, whose records the index counts as known."""
+        """Return the next id, with the time of the committed attempt ``attempt_id``, which may be empty."""
         return self._next(_parts(attempt_id)[2])
 
     def _next(self, time_us: int) -> str:
@@ -66,9 +66,8 @@ class AttemptIds:
 
 def attempt_id_of(committed_offset: CommittedOffset | None) -> str:
     """Return the attempt id that was committed with an offset; empty without one, and for another program's commit."""
-    if committed_offset is None or not _ATTEMPT_ID.fullmatch(committed_offset.metadata):
-        return ""
-    return committed_offset.metadata
+    metadata = "" if committed_offset is None else committed_offset.metadata
+    return metadata if _ATTEMPT_ID.fullmatch(metadata) else ""
 
 
 def lineage_of(attempt_id: str) -> int:
@@ -77,12 +76,11 @@ def lineage_of(attempt_id: str) -> int:
 
 
 def is_renewed(announced: str, committed_id: str) -> bool:
-    """Tell by the times whether ``AttemptIds.renewed`` made an announced id for a committed one; both may be empty."""
+    """Tell by the times whether an announced id renews a committed one; both may be empty."""
     return _parts(announced)[2] == _parts(committed_id)[2]
 
 
 def attempt_ms(attempt_id: str) -> int:
-    """Return the time of an attempt, milliseconds since the epoch."""
     return _parts(attempt_id)[2] // 1000
 
 

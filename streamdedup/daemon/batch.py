@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -25,6 +25,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder, Document, ErrorCode, Flaw
 from streamdedup.wire.dead_letters import Failure, Stage
 
+T = TypeVar("T")
 #: In ``DecodedBatch.topic_operations``, in place of the operation of a failed record.
 INVALID = "invalid"
 
@@ -281,3 +282,17 @@ def _refused_records(batch: Batch, detected: Mapping[str, DetectionResult]) -> l
     refused = [refusal for result in detected.values() for refusal in result.refused]
     records = {record.position: record for record in batch.records} if refused else {}
     return [FailedRecord(records[document.position], Failure.of(error, Stage.PROCESS)) for document, error in refused]
+
+
+def in_parts(batch: Batch, process: Callable[[Batch], T]) -> list[T]:
+    """Process a batch, or where the memory is too small for it, each half; return the results of the parts."""
+    try:
+        return [process(batch)]
+    except MemoryError:
+        if len(batch.records) <= 1:
+            raise
+    # Not in the handler: the error refers to values that fill the memory.
+    middle = len(batch.records) // 2
+    first = replace(batch, records=batch.records[:middle])
+    second = replace(batch, records=batch.records[middle:], unreadable=())
+    return [*in_parts(first, process), *in_parts(second, process)]

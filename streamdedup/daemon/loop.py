@@ -120,11 +120,7 @@ class Loop:
             self._recovery.open()
             source, sink = self._open_clients()
             if self.readiness.halted is not None:
-                source.keep_membership(POLL_S)  # keeps the partitions, and fetches nothing
-                self._statistics.observe_wait(source)
-                # No error of an index may end the halt: a daemon that starts anew would publish the dead letters.
-                with suppress(StoreUnavailable, StoreMisconfigured):
-                    self._statistics.observe_indexes()
+                self._stay_halted(source)
                 return
             # Without partitions, short polls finish joining the group sooner. With partitions, a short poll could end
             # before an undone batch is fetched again: `_record_success` would then end the wait for the store.
@@ -250,9 +246,10 @@ class Loop:
         """Reset the retry delay after a turn without an error; end the wait of a member at work, else go on waiting."""
         self.readiness.forget_failures()
         is_member = bool(batch) or source.generation() is not None  # during a rebalance polls return nothing
-        # A member without partitions is at work if it was assigned some before (`rebalances_count`), or is a spare. A
+        # A member without partitions is settled if it was assigned some before (`rebalances_count`), or is a spare. A
         # new member has none until others give partitions away; the client does not report this empty assignment.
-        if is_member and (source.assigned() or source.stats().rebalances_count or self.readiness.is_spare()):
+        is_settled = source.assigned() or source.stats().rebalances_count or self.readiness.is_spare()
+        if is_member and is_settled:
             if self.readiness.awaited is not None:
                 log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
             self.readiness.end_wait()
@@ -295,10 +292,11 @@ class Loop:
 
     def _await_server(self, error: BrokerSilent | RegistryUnavailable) -> None:
         """Wait with the same clients: new ones would have to wait for the end of the old group session."""
-        is_kafka = isinstance(error, BrokerSilent)
-        if is_kafka:
+        if isinstance(error, RegistryUnavailable):
+            self._wait(Awaited.SCHEMA_REGISTRY, error)
+        else:
             self._metrics.broker_errors.inc()
-        self._wait(Awaited.KAFKA if is_kafka else Awaited.SCHEMA_REGISTRY, error)
+            self._wait(Awaited.KAFKA, error)
 
     def _await_indexes(self, error: StoreUnavailable) -> None:
         """Ping all indexes until each answers; after ``IndexBusy`` wait once. Keep the group membership meanwhile."""
@@ -328,6 +326,13 @@ class Loop:
         log.error("halted", reason=str(error))
         self.readiness.halted = str(error)
         self._statistics.halted()
+
+    def _stay_halted(self, source: Source) -> None:
+        source.keep_membership(POLL_S)  # keeps the partitions, and fetches nothing
+        self._statistics.observe_wait(source)
+        # No error of an index may end the halt: a daemon that starts anew would publish the dead letters.
+        with suppress(StoreUnavailable, StoreMisconfigured):
+            self._statistics.observe_indexes()
 
     def _rebuild_step(self) -> None:
         """The ``tick`` of ``Recovery``: show the wait for the index, and end the rebuild when asked to stop."""

@@ -1,9 +1,8 @@
 """Losses: committed offsets that an index does not know, and the gap that such an offset leaves (rule 11).
 
 Called by ``partitions``, ``cli.index_building``, ``cli.index_status`` and ``cli.checks``. Callers read the committed
-offsets before the partition states: an attempt is announced before it is committed, so states that are read later have
-every commit that was read.
-``recovery`` and ``rebuild`` react to the ``Loss`` values. A change must pass ``tests/simulation``.
+offsets before the partition states: an attempt is announced before it is committed, so the states then know every
+commit that was read. ``recovery`` and ``rebuild`` react to the losses. A change must pass ``tests/simulation``.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -34,8 +33,7 @@ class Loss(NamedTuple):
 
     Attributes:
         gap: The missing records; None where the index as a whole is lost.
-        is_switch: Whether the gap shows a switch to a prepared index: one that no daemon has used since
-            ``index prepare``.
+        is_switch: Whether the gap shows a switch to an index that no daemon has used since ``index prepare``.
     """
 
     partition: Partition
@@ -58,18 +56,28 @@ def losses_between(
     committed_offsets: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]
 ) -> list[Loss]:
     """Return the committed offsets that an index does not know; ``states`` are its states of the same partitions."""
-    commits = _known_commits(states.values())
-    losses = (_loss_of(partition, committed_offsets[partition], state, commits) for partition, state in states.items())
-    return [loss for loss in losses if loss is not None]
+    known = _known_commits(states.values())
+    losses = []
+    for partition, state in states.items():
+        committed_offset = committed_offsets[partition]
+        reason = loss_reason(partition, committed_offset, state)
+        if reason is not None:
+            gap = _gap(committed_offset, state, known)
+            # An index that was just rebuilt in place is unused too, but its daemons commit in its own lineage. The
+            # lineage of a prepared index is later than all commits.
+            is_earlier = lineage_of(attempt_id_of(committed_offset)) < known.lineage
+            is_switch = known.is_unused and gap is not None and is_earlier
+            losses.append(Loss(partition, committed_offset, reason, gap, is_switch))
+    return losses
 
 
 class _KnownCommits(NamedTuple):
-    """Traces of commits in an index.
+    """Which commits an index knows, by the attempts of all its partitions.
 
     Attributes:
         lineage: The latest lineage that all slots of a partition have announced.
-        latest_ms: Time of the latest commit, milliseconds since the epoch; None without one, or where slots
-            differ in lineage: a slot may have gone back to a time before the last rebuild.
+        latest_ms: Time of the latest commit, milliseconds since the epoch. None without one, or where the slots of a
+            partition differ in lineage: a slot may have gone back to a time before the last rebuild.
         is_unused: Whether the index has only the attempts that ``index prepare`` or a rebuild announced.
     """
 
@@ -86,20 +94,6 @@ def _known_commits(states: Collection[PartitionState]) -> _KnownCommits:
     return _KnownCommits(lineage, None if is_mixed else max(times_ms, default=None), is_unused)
 
 
-def _loss_of(
-    partition: Partition, committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits
-) -> Loss | None:
-    """Return the loss if the index does not know the committed offset, else None."""
-    reason = loss_reason(partition, committed_offset, state)
-    if reason is None:
-        return None
-    gap = _gap(committed_offset, state, commits)
-    # An index that was just rebuilt in place is unused too, but its daemons commit in its own lineage. The lineage of a
-    # prepared index is later than all commits.
-    is_earlier = lineage_of(attempt_id_of(committed_offset)) < commits.lineage
-    return Loss(partition, committed_offset, reason, gap, commits.is_unused and gap is not None and is_earlier)
-
-
 def loss_reason(partition: Partition, committed_offset: CommittedOffset, state: PartitionState) -> str | None:
     """Say in what way the index does not know the committed offset; None if the index knows it."""
     if not committed_offset.offset:
@@ -114,7 +108,7 @@ def loss_reason(partition: Partition, committed_offset: CommittedOffset, state: 
     return None
 
 
-def _gap(committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits) -> Gap | None:
+def _gap(committed_offset: CommittedOffset, state: PartitionState, known: _KnownCommits) -> Gap | None:
     """Return the gap; None if the index as a whole is lost.
 
     The gap begins at the least start of the attempts that were last announced in slots without the commit. Without such
@@ -122,18 +116,17 @@ def _gap(committed_offset: CommittedOffset, state: PartitionState, commits: _Kno
     does in a topic that was created again, to which the attempt may not belong.
     """
     attempt_id = attempt_id_of(committed_offset)
-    # The index knows of no commit or has slots of different lineages, or another program has committed the offset.
-    if commits.latest_ms is None or not attempt_id:
-        return None
-    if lineage_of(attempt_id) > commits.lineage:
+    if known.latest_ms is None or not attempt_id:
+        return None  # or another program has committed the offset
+    if lineage_of(attempt_id) > known.lineage:
         # The index is from before its last rebuild, or a later index was used since, whose claims are not in this one.
         return None
     if state.high_water_mark is None:
-        return Gap(0, commits.latest_ms)
+        return Gap(0, known.latest_ms)
     if state.incarnation != committed_offset.incarnation:
         return None  # the high-water mark belongs to another incarnation of the topic
     # An announced attempt does not say of which incarnation of the topic its start is.
     start = 0 if state.incarnation else state.gap_start(attempt_id)
     if committed_offset.offset <= start:
         return None  # a gap without records, and still the index does not know the commit
-    return Gap(start, commits.latest_ms)
+    return Gap(start, known.latest_ms)

@@ -24,12 +24,12 @@ Steps, for each profile (3 to 5 are those of ``rebuild_run``):
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from streamdedup import clock
 from streamdedup.daemon.losses import Gap, Loss, is_lost_as_a_whole
-from streamdedup.daemon.rebuild_run import Progress, RebuildRun, RebuildTarget
+from streamdedup.daemon.rebuild_run import BegunRebuild, Progress, RebuildRun, RebuildTarget
 from streamdedup.kafka.protocols import CommittedOffset, History, Source
 from streamdedup.position import Partition
 
@@ -37,19 +37,6 @@ from streamdedup.position import Partition
 _MEMBERSHIP_EVERY_S, _MEMBERSHIP_S = 1.0, 0.01
 #: Interval at which leases on staging indexes are extended and all servers asked, in seconds. A lease lasts 60.
 _LEASES_EVERY_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """A rebuild that has begun; ``gaps`` are by partition, None to rebuild the whole index.
-
-    ``connections_count``: connections to the store that were opened before the deletion.
-    """
-
-    target: RebuildTarget
-    gaps: Mapping[Partition, Gap] | None
-    connections_count: int
-    kind: str
 
 
 class Rebuilt(NamedTuple):
@@ -73,7 +60,7 @@ class Rebuilder:
         self._history = history
         self._duplicates_topic = duplicates_topic
         self._now_ms = now_ms
-        self._begun: dict[str, _Begun] = {}
+        self._begun: dict[str, BegunRebuild] = {}  # by profile
 
     def begin(
         self,
@@ -110,7 +97,7 @@ class Rebuilder:
         except BaseException:
             target.staging.abandon()
             raise
-        self._begun[name] = _Begun(target, gaps, connections_count, kind)
+        self._begun[name] = BegunRebuild(target, gaps, connections_count, kind)
         return kind
 
     def has_begun(self, name: str) -> bool:
@@ -132,18 +119,10 @@ class Rebuilder:
         """
         begun = self._begun.pop(name)
         target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])
+        begun = replace(begun, target=target)
         step = self._extending_leases(tick, target)
         try:
-            run = RebuildRun(
-                target,
-                begun.gaps,
-                self._history,
-                committed_offsets,
-                generation,
-                step,
-                progress,
-                begun.connections_count,
-            )
+            run = RebuildRun(begun, self._history, committed_offsets, generation, step, progress)
             count = run.run(self._duplicates_topic, self._now_ms())
         except BaseException:
             target.staging.abandon()
@@ -171,7 +150,7 @@ def fillable_gaps(losses: Sequence[Loss], lifetime_ms: int | None, now_ms: int) 
     """Return the gap by partition; None if the whole index is to be rebuilt.
 
     A gap that begins more than half a lifetime ago is not filled: the index has lost requests that extended claims,
-    the replay does not repeat them, and claims could expire too early.
+    which the replay does not repeat, so claims could expire too early.
     """
     if is_lost_as_a_whole(losses):
         return None

@@ -9,33 +9,28 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import dataclass, field
 
 from streamdedup import clock
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of, attempt_ms
-from streamdedup.daemon.batch import BatchProcessor, FailedRecord, Pipeline
+from streamdedup.daemon.batch import BatchProcessor, FailedRecord, Pipeline, in_parts
 from streamdedup.daemon.loop_log import log
 from streamdedup.daemon.losses import Gap
-from streamdedup.daemon.rebuild_seeds import OFFSETS_IN_PROGRESS, Seeds
+from streamdedup.daemon.rebuild_seeds import OFFSETS_IN_PROGRESS, Seeds, alerts_in
 from streamdedup.daemon.rebuild_window import WindowFilter, not_before, rebuild_window, with_credible_times
 from streamdedup.detection.model import document_number
-from streamdedup.errors import DecodeError, RegistryMisconfigured, StoreUnavailable
+from streamdedup.errors import StoreUnavailable
 from streamdedup.index.contract import StagingIndex
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.values import BrokerState, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Since, offsets_in
 from streamdedup.position import Partition, Position
-from streamdedup.wire import Alert, AlertReader, ErrorCode, decode_alert
+from streamdedup.wire import AlertReader
 
 #: Alerts are read from this long before a gap, in milliseconds, because the clocks of daemons may differ: an hour.
 _CLOCKS_MS = 3_600_000
 
-#: Codes of alerts in Avro that may be valid: another registry may have their schema.
-_NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
-
-T = TypeVar("T")
 #: Called with the topic names joined by commas, the number of offsets read so far, and the number of all offsets.
 Progress = Callable[[str, int, int], None]
 
@@ -55,28 +50,39 @@ class RebuildTarget:
     alert_reader: AlertReader = field(default_factory=AlertReader)
 
 
-class RebuildRun:
-    """Replays, seeds and announces, under the lease on ``target``, which ``tick`` extends at intervals.
+@dataclass(frozen=True, slots=True)
+class BegunRebuild:
+    """A rebuild that has the lease on its target; ``kind`` is one of ``metrics.REBUILD_KINDS``.
 
-    ``gaps`` are by partition; None to rebuild the whole index. ``generation`` is that of the group, 0 for ``index
-    prepare``, which is no member. ``connections_count`` is the number of connections to the store that were opened
-    before the rebuild began.
+    ``gaps`` are by partition; None where the index was deleted, to be rebuilt as a whole. ``connections_count``:
+    connections to the store that were opened before the deletion.
+    """
+
+    target: RebuildTarget
+    gaps: Mapping[Partition, Gap] | None
+    connections_count: int
+    kind: str
+
+
+class RebuildRun:
+    """Replays, seeds and announces, under the lease, which ``tick`` extends at intervals.
+
+    ``generation`` is that of the group, 0 for ``index prepare``, which is no member.
     """
 
     def __init__(
         self,
-        target: RebuildTarget,
-        gaps: Mapping[Partition, Gap] | None,
+        begun: BegunRebuild,
         history: History,
         committed_offsets: Mapping[Partition, CommittedOffset],
         generation: int,
         tick: Callable[[], None],
         progress: Progress,
-        connections_count: int,
     ) -> None:
         #: Whether the whole index is rebuilt; ``run`` sets it if it gives up gaps.
-        self.is_whole = gaps is None
-        self._gaps = gaps or {}
+        self.is_whole = begun.gaps is None
+        self._gaps = begun.gaps or {}
+        target = begun.target
         self._staging = target.staging
         self._pipeline = target.pipeline
         self._target = target
@@ -94,8 +100,8 @@ class RebuildRun:
         }
         #: Where the gap begins, in the partitions that still have a committed offset.
         self._starts = {partition: gap.start for partition, gap in self._gaps.items() if partition in self._ends}
-        #: Time from which on alerts are read for the gaps. First their ``since_ms``, the same for all: a commit time,
-        #: by the clock of a daemon. As this clock may be wrong, ``_survey_gaps`` lowers it to the earliest record time.
+        #: Time from which on alerts are read for the gaps: ``since_ms``, the same for all gaps. As the daemon's clock
+        #: may have been wrong, ``_survey_gaps`` lowers it to the earliest record time.
         self._alerts_ms = min((gap.since_ms for gap in self._gaps.values()), default=0)
         self._generation = generation
         self._attempt_ids = AttemptIds()
@@ -103,7 +109,7 @@ class RebuildRun:
         pipelines = dict.fromkeys(target.topics, target.pipeline)
         self._processor = BatchProcessor(pipelines, lambda _stage: nullcontext(), tick)
         self._progress = progress
-        self._connections_count = connections_count
+        self._connections_count = begun.connections_count
         self._began_at_s = time.monotonic()
 
     def run(self, duplicates_topic: str, now_ms: int) -> int:
@@ -130,25 +136,11 @@ class RebuildRun:
         self._complete()
         return count
 
-    def _give_up_gaps(self) -> dict[Partition, Fence]:
-        """Delete the index, to rebuild it as a whole; return new fences, because the old ones are deleted too."""
-        log.warning("gap_given_up", profile=self._pipeline.name)
-        self.is_whole = True
-        self._staging.clear(self._tick)
-        return self._fence_committed()
-
-    def _complete(self) -> None:
-        self._check_connections()
-        if self.is_whole:
-            took_s = round(time.monotonic() - self._began_at_s, 1)
-            self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
-        else:
-            self._staging.abandon()  # gives up the lease only: the gaps were filled in the index itself
+    # Step 3: fence
 
     def _fence_committed(self) -> dict[Partition, Fence]:
         """Fence all partitions with a committed offset, which becomes the high-water mark."""
-        index = self._pipeline.index
-        states = index.partition_states(list(self._committed_offsets))
+        states = self._pipeline.index.partition_states(list(self._committed_offsets))
         fences = {}
         for partition, committed_offset in self._committed_offsets.items():
             self._tick()
@@ -166,63 +158,7 @@ class RebuildRun:
             self._pipeline.index.unfence(partition)
         return self._pipeline.index.fence(partition, self._generation, mark, known_id, in_kafka)
 
-    def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:
-        """Announce a new attempt in each replayed partition, beside the committed one.
-
-        A rebuild of the whole index begins a lineage, and announces it also where no attempt was committed.
-        """
-        for committed_id in self._committed_ids.values():
-            self._attempt_ids.observe(committed_id)
-        if self.is_whole:
-            self._attempt_ids.begin_lineage(now_ms)
-        for partition, committed_id in self._committed_ids.items():
-            if self.is_whole or (committed_id and partition in self._gaps):
-                attempt_id = self._attempt_ids.renewed(committed_id)
-                starts = {partition: self._ends[partition]}  # all earlier records are in the index
-                self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)
-
-    def _check_connections(self) -> None:
-        """Raise ``StoreUnavailable`` if a server may have gone back: a part of the deletion or replay may be undone."""
-        if self._pipeline.index.count_connections() != self._connections_count:
-            raise StoreUnavailable(
-                "a connection to the store was lost since the rebuild began; acknowledged writes may be lost with it"
-            )
-
-    def _window(self, now_ms: int) -> Mapping[Partition, int | None]:
-        """Return the record time by partition at which the window begins; None or absent for the oldest record."""
-        if self._target.lifetime_ms is None:
-            return {}
-        read = self._history.progress(self._target.topics, self._ends, now_ms, self._tick)
-        if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
-            read = not_before(read, self._ends, now_ms - self._pipeline.max_start_age_ms)
-        return rebuild_window(read, self._target.lifetime_ms, now_ms)
-
-    def _batches(
-        self,
-        topics: Sequence[str],
-        since_ms: Since,
-        ends: Mapping[Partition, int] | None,
-        starts: Mapping[Partition, int] | None = None,
-    ) -> Iterator[Batch]:
-        names = ", ".join(topics)
-        with self._history.open(topics, since_ms, ends, starts) as span:
-            self._progress(names, 0, span.total_count)
-            for batch in span.batches():
-                self._tick()
-                self._check_connections()
-                yield batch
-                self._progress(names, span.done_count(), span.total_count)
-
-    def _replay_window(self, fences: Mapping[Partition, Fence], now_ms: int) -> int:
-        """Replay the window, and older deletions; return the number of records."""
-        window = self._window(now_ms)
-        window_filter = WindowFilter(window, self._pipeline.decoder, self._tick)
-        # A deletion is replayed from further back, because its marker outlives entries by this time. Without limits
-        # (None) `window` is empty, and all is read.
-        older_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
-        since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
-        batches = self._batches(self._target.topics, since, self._ends)
-        return self._replay(map(window_filter.filtered, batches), fences)
+    # Step 3: replay the gaps
 
     def _fill_gaps(self, fences: Mapping[Partition, Fence], now_ms: int) -> int | None:
         """Replay the gaps, and return the number of records; None if the gaps must be given up."""
@@ -235,7 +171,7 @@ class RebuildRun:
         return count if is_complete or self._history.keeps_all(self._starts) else None
 
     def _survey_gaps(self, fences: Mapping[Partition, Fence], now_ms: int) -> bool:
-        """Read the gaps, and return whether they can be replayed. Lower ``_alerts_ms``.
+        """Read the gaps, lower ``_alerts_ms`` to their earliest record time, and return whether they can be replayed.
 
         A *batch in progress* is one that a daemon had begun to index, and not committed, when the store went back: the
         index may have its entries and pending matches. The gaps cannot be replayed in three cases:
@@ -259,7 +195,7 @@ class RebuildRun:
                 return False  # 1
             self._alerts_ms = min([self._alerts_ms, *(record.timestamp_ms for record in timed)])
             positions: dict[int, Position] = {}
-            for part in _in_parts(batch.in_incarnations(incarnations), self._positions):
+            for part in in_parts(batch.in_incarnations(incarnations), self._positions):
                 positions |= part
             entries = self._pipeline.index.get_entries(list(positions))
             if any(self._is_uncommitted(entry.position, fences) for entry in entries.values()):
@@ -314,8 +250,37 @@ class RebuildRun:
         topics = sorted({partition.topic for partition in ends})
         return self._batches(topics, since_ms=None, ends=ends, starts=self._starts) if topics else iter(())
 
+    def _give_up_gaps(self) -> dict[Partition, Fence]:
+        """Delete the index, to rebuild it as a whole; return new fences, because the old ones are deleted too."""
+        log.warning("gap_given_up", profile=self._pipeline.name)
+        self.is_whole = True
+        self._staging.clear(self._tick)
+        return self._fence_committed()
+
+    # Step 3: replay the window
+
+    def _replay_window(self, fences: Mapping[Partition, Fence], now_ms: int) -> int:
+        """Replay the window, and older deletions; return the number of records."""
+        window = self._window(now_ms)
+        window_filter = WindowFilter(window, self._pipeline.decoder, self._tick)
+        # A deletion is replayed from further back, because its marker outlives entries by this time. Without limits
+        # (None) `window` is empty, and all is read.
+        older_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
+        since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
+        batches = self._batches(self._target.topics, since, self._ends)
+        return self._replay(map(window_filter.filtered, batches), fences)
+
+    def _window(self, now_ms: int) -> Mapping[Partition, int | None]:
+        """Return the record time by partition at which the window begins; None or absent: at the oldest record."""
+        if self._target.lifetime_ms is None:
+            return {}
+        read = self._history.progress(self._target.topics, self._ends, now_ms, self._tick)
+        if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
+            read = not_before(read, self._ends, now_ms - self._pipeline.max_start_age_ms)
+        return rebuild_window(read, self._target.lifetime_ms, now_ms)
+
     def _replay(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
-        """Index the records silently, and return their number; failures are logged only, their dead letters exist."""
+        """Index records silently, and return their number. Failures are only logged: they have dead letters already."""
         count = 0
         skipped: Counter[str] = Counter()
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
@@ -325,7 +290,7 @@ class RebuildRun:
             return self._processor.index(decoded, deque(), fences).failures  # no chunk was prepared ahead
 
         for batch in with_credible_times(batches, self._commit_ms):
-            for failures in _in_parts(batch.in_incarnations(incarnations), replay):
+            for failures in in_parts(batch.in_incarnations(incarnations), replay):
                 skipped.update(failed.failure.code for failed in failures)
             count += len(batch.records) + len(batch.unreadable)
         if skipped:
@@ -333,12 +298,14 @@ class RebuildRun:
             log.warning("index_rebuild_skipped", profile=self._pipeline.name, codes=codes)
         return count
 
+    # Step 4: seed
+
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
         since_ms = None if self.is_whole else max(0, self._alerts_ms - _CLOCKS_MS)
         seeds = Seeds(self._pipeline, fences, self._target.lifetime_ms)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
-            for alert in self._alerts(batch):
+            for alert in alerts_in(batch, self._target.alert_reader, self._pipeline.name):
                 seeds.add(alert)
             if seeds.is_full:
                 self._write(seeds)
@@ -350,28 +317,52 @@ class RebuildRun:
         self._staging.extend_lease()  # without commits there are no fences: only the lease refuses a frozen process
         seeds.write()
 
-    def _alerts(self, batch: Batch) -> Iterator[Alert]:
-        for record in batch.records:
-            try:
-                alert = decode_alert(self._target.alert_reader.as_json(record.value or b""))
-            except DecodeError as error:
-                if error.code in _NO_SCHEMA:
-                    cure = "restore the schema or the setting; without this alert its pairs would be published again"
-                    raise RegistryMisconfigured(f"alert {record.position}: {error}; {cure}") from error
-                continue  # another program also writes to the topic
-            if alert.profile == self._pipeline.name:
-                yield alert
+    # Step 5: announce and complete
 
+    def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:
+        """Announce a new attempt in each replayed partition, beside the committed one.
 
-def _in_parts(batch: Batch, process: Callable[[Batch], T]) -> list[T]:
-    """Process a batch, or where the memory is too small for it, each half; return the results of the parts."""
-    try:
-        return [process(batch)]
-    except MemoryError:
-        if len(batch.records) <= 1:
-            raise
-    # Not in the handler: the error refers to values that fill the memory.
-    middle = len(batch.records) // 2
-    first = replace(batch, records=batch.records[:middle])
-    second = replace(batch, records=batch.records[middle:], unreadable=())
-    return [*_in_parts(first, process), *_in_parts(second, process)]
+        A rebuild of the whole index begins a lineage, and announces it also where no attempt was committed.
+        """
+        for committed_id in self._committed_ids.values():
+            self._attempt_ids.observe(committed_id)
+        if self.is_whole:
+            self._attempt_ids.begin_lineage(now_ms)
+        for partition, committed_id in self._committed_ids.items():
+            if self.is_whole or (committed_id and partition in self._gaps):
+                attempt_id = self._attempt_ids.renewed(committed_id)
+                starts = {partition: self._ends[partition]}  # all earlier records are in the index
+                self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)
+
+    def _complete(self) -> None:
+        self._check_connections()
+        if self.is_whole:
+            took_s = round(time.monotonic() - self._began_at_s, 1)
+            self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
+        else:
+            self._staging.abandon()  # gives up the lease only: the gaps were filled in the index itself
+
+    # All steps
+
+    def _batches(
+        self,
+        topics: Sequence[str],
+        since_ms: Since,
+        ends: Mapping[Partition, int] | None,
+        starts: Mapping[Partition, int] | None = None,
+    ) -> Iterator[Batch]:
+        names = ", ".join(topics)
+        with self._history.open(topics, since_ms, ends, starts) as span:
+            self._progress(names, 0, span.total_count)
+            for batch in span.batches():
+                self._tick()
+                self._check_connections()
+                yield batch
+                self._progress(names, span.done_count(), span.total_count)
+
+    def _check_connections(self) -> None:
+        """Raise ``StoreUnavailable`` if a server may have gone back: a part of the deletion or replay may be undone."""
+        if self._pipeline.index.count_connections() != self._connections_count:
+            raise StoreUnavailable(
+                "a connection to the store was lost since the rebuild began; acknowledged writes may be lost with it"
+            )

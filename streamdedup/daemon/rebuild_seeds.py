@@ -1,11 +1,11 @@
 """What a rebuild restores from the published alerts: claims, clusters and incarnations.
 
-Called by ``rebuild_run``, which adds each alert of the profile, writes whenever ``Seeds.is_full``, and restores the
-incarnations at the end. A change of the fields in ``wire.alerts`` also touches ``Seeds.add``.
+Called by ``rebuild_run``, which adds each alert of the profile (``alerts_in``), writes whenever ``Seeds.is_full``, and
+restores the incarnations at the end. A change of the fields in ``wire.alerts`` also touches ``Seeds.add``.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec import structs
@@ -13,11 +13,15 @@ from msgspec import structs
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.model import document_number, incarnation_after, pair_key, pair_side, published_pair_key
+from streamdedup.errors import DecodeError, RegistryMisconfigured
 from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry, deletion_marker
 from streamdedup.index.values import PUBLISHED, Fence
+from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Position
-from streamdedup.wire import Alert, AlertDocument, Match
+from streamdedup.wire import Alert, AlertDocument, AlertReader, ErrorCode, Match, decode_alert
 
+#: Codes of alerts in Avro that may be valid: another registry may have their schema.
+_NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
 #: Number of alerts or claims at which ``rebuild_run`` writes; those of one poll may exceed it.
 _FULL = 5_000
 #: Offsets behind a committed one that may be those of a batch in progress: twice those of the largest batch, because
@@ -25,6 +29,23 @@ _FULL = 5_000
 OFFSETS_IN_PROGRESS = 20_000
 #: In place of the hashes of entries that are held together; the texts of the documents of 5,000 alerts may be long.
 _NO_HASHES = EMPTY_CONTENT.sketch
+
+
+def alerts_in(batch: Batch, reader: AlertReader, profile: str) -> Iterator[Alert]:
+    """Yield the alerts of a profile; records that are no alerts are another program's.
+
+    Raises ``RegistryMisconfigured`` for an alert in Avro whose schema the registry lacks.
+    """
+    for record in batch.records:
+        try:
+            alert = decode_alert(reader.as_json(record.value or b""))
+        except DecodeError as error:
+            if error.code in _NO_SCHEMA:
+                cure = "restore the schema or the setting; without this alert its pairs would be published again"
+                raise RegistryMisconfigured(f"alert {record.position}: {error}; {cure}") from error
+            continue
+        if alert.profile == profile:
+            yield alert
 
 
 class Seeds:

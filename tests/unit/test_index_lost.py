@@ -19,7 +19,7 @@ from streamdedup.daemon.losses import Gap, Loss, find_losses, losses_between
 from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.rebuild import Rebuilt
-from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
+from streamdedup.daemon.rebuild_run import BegunRebuild, RebuildRun, RebuildTarget
 from streamdedup.daemon.rebuild_seeds import Seeds
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.detection import entry_chunks
@@ -104,7 +104,8 @@ def a_run(index, committed_offsets=None, gaps=None, history=None, tick=lambda: N
     """Return the run of a rebuild, without a staging index."""
     pipeline = SimpleNamespace(name="articles", index=index, max_start_age_ms=None)
     target = RebuildTarget(None, pipeline, [INPUT], lifetime_ms, None)
-    return RebuildRun(target, gaps, history, committed_offsets or {}, 2, tick, lambda *_: None, 0)
+    begun = BegunRebuild(target, gaps, 0, "gap")
+    return RebuildRun(begun, history, committed_offsets or {}, 2, tick, lambda *_: None)
 
 
 @pytest.mark.parametrize("names", ["a", "bc"])
@@ -1292,7 +1293,8 @@ def test_alerts_are_read_from_an_hour_before_a_gap_or_all_if_it_is_given_up_and_
     hour_ms, seeds, since = 3_600_000, [], []
     staging, index = SimpleNamespace(clear=lambda _tick: None), MemoryIndex()
     target = RebuildTarget(staging, SimpleNamespace(name="articles", index=index), [INPUT], 1_000, 4_000)
-    run = RebuildRun(target, {Partition(INPUT, 0): Gap(0, 5 * hour_ms)}, None, {}, 2, lambda: None, lambda *_: None, 0)
+    begun = BegunRebuild(target, {Partition(INPUT, 0): Gap(0, 5 * hour_ms)}, 0, "gap")
+    run = RebuildRun(begun, None, {}, 2, lambda: None, lambda *_: None)
     monkeypatch.setattr(run, "_batches", lambda _topics, since_ms, ends: since.append(since_ms) or ())
     restored = SimpleNamespace(restore_incarnations=lambda _tick: None)
     monkeypatch.setattr(rebuild_run, "Seeds", lambda *arguments: seeds.append(arguments) or restored)

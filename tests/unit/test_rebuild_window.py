@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from streamdedup import clock
-from streamdedup.daemon.rebuild_run import _in_parts
+from streamdedup.daemon.batch import in_parts
 from streamdedup.daemon.rebuild_window import WindowFilter, rebuild_window, with_credible_times
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, RegistryUnavailable, StreamdedupError
@@ -227,7 +227,7 @@ def test_a_batch_that_is_too_large_for_the_memory_is_processed_in_parts_with_its
             raise MemoryError
         return batch.records, batch.unreadable
 
-    parts = _in_parts(Batch(records, unreadable), process)
+    parts = in_parts(Batch(records, unreadable), process)
     assert parts == [((records[0],), unreadable), ((records[1],), ()), ((records[2],), ())]
     with pytest.raises(MemoryError):
-        _in_parts(Batch(records[:1]), lambda _: bytearray(1 << 62))
+        in_parts(Batch(records[:1]), lambda _: bytearray(1 << 62))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamdedup import clock as wall_clock
-from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
+from streamdedup.daemon.rebuild_run import BegunRebuild, RebuildRun, RebuildTarget
 from streamdedup.daemon.rebuild_window import not_before
 from streamdedup.kafka.protocols import CommittedOffset, ReadProgress
 from streamdedup.position import Partition
@@ -212,6 +212,7 @@ def test_a_rebuild_reads_from_the_window_of_partitions_that_are_not_begun_where_
     for max_age_ms in (None, AGE_MS):
         pipeline = SimpleNamespace(name="articles", index=None, max_start_age_ms=max_age_ms)
         target = RebuildTarget(None, pipeline, [INPUT], AGE_MS, None)
-        run = RebuildRun(target, None, MemoryHistory(broker), {P0: CommittedOffset(1)}, 1, lambda: None, print, 0)
+        begun = BegunRebuild(target, None, 0, "lost")
+        run = RebuildRun(begun, MemoryHistory(broker), {P0: CommittedOffset(1)}, 1, lambda: None, print)
         starts.append(run._window(NOW_MS)[P0])
     assert starts == [0, NOW_MS - 2 * AGE_MS]
