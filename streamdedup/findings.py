@@ -49,7 +49,6 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """Text and command as one line."""
         return self.text if self.command is None else f"{self.text}: {self.command}"
 
 

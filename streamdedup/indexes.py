@@ -1,8 +1,7 @@
 """Turns settings into detector options, index parameters and the store of the indexes.
 
-Called by ``library``, ``cli.assembly`` and commands. Only this module opens indexes in Redis; ``library`` and
-``cli.collection`` construct indexes in memory. A new setting of a profile that detection needs is added to
-``detector_options`` and to ``detection.model.DetectorOptions``.
+Called by ``library`` and ``cli``. Only this module opens indexes in Redis; ``library`` and ``cli.collection`` construct
+indexes in memory. A new setting that detection needs is added to ``detector_options`` and ``DetectorOptions``.
 """
 
 from collections.abc import Callable, Mapping

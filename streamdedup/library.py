@@ -8,10 +8,10 @@ record time of its documents. A change also touches docs/library.md, which lists
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Literal, Self, TypedDict, Unpack
 
 from streamdedup import clock, settings
 from streamdedup.detection.chunks import CHUNK_DOCUMENTS
@@ -45,7 +45,6 @@ __all__ = ["LibraryIndex", "LibraryProfile", "Match", "ProfileKeys"]
 #: Name of an index, which is a part of keys in Redis.
 _INDEX_NAME = re.compile(r"[a-z0-9_-]{1,32}")
 
-_Result = TypeVar("_Result")
 _DocumentTuple = tuple[Field, str] | tuple[Field, str, Field | None] | tuple[Field, str, Field | None, Field | None]
 
 
@@ -225,14 +224,11 @@ class LibraryIndex:
 
         Raises:
             TypeError, ValueError: A document is not such a tuple: nothing was inserted.
-            MessageError: An id, text, source or scope is not valid, or a scope is missing: nothing was inserted. Or two
-                ids share a document number: the other documents were inserted without a result.
-            IndexNotWritable: Daemons maintain the index, or another program has taken the right to write.
-            IndexMismatch, StoreUnavailable, IndexLost: As docs/library.md says.
+            MessageError, IndexNotWritable, IndexMismatch, StoreUnavailable, IndexLost: As docs/library.md says.
         """
         valid = list(map(self._valid_document, converted_items("documents", documents, DocumentArgument)))
         with self._lock:
-            return self._write(lambda writer: writer.add(valid))
+            return self._require_writer().add(valid)
 
     def lookup(
         self,
@@ -250,8 +246,7 @@ class LibraryIndex:
         Raises:
             TypeError, ValueError: An argument is one text or has an item of a wrong type; there are not as many sources
                 or scopes as texts.
-            MessageError: A text is too long, a source or scope is not valid, or a scope is missing or not expected.
-            StoreUnavailable, IndexMismatch: As docs/library.md says.
+            MessageError, StoreUnavailable, IndexMismatch: As docs/library.md says.
         """
         items = enumerate(converted_items("texts", texts, str))
         valid = [self._valid_text(f"texts[{row}]", text) for row, text in items]
@@ -286,7 +281,7 @@ class LibraryIndex:
         """Remove documents; unknown ids are ignored. Errors: as for ``add``; ``TypeError`` names the wrong id."""
         valid = [valid_id(document_id) for document_id in converted_items("ids", ids, Field)]
         with self._lock:
-            self._write(lambda writer: writer.remove(valid))
+            self._require_writer().remove(valid)
 
     def close(self) -> None:
         with self._lock:
@@ -298,14 +293,14 @@ class LibraryIndex:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _write(self, write: Callable[[IndexWriter], _Result]) -> _Result:
+    def _require_writer(self) -> IndexWriter:
         if self._writer is None:
             raise IndexNotWritable(
                 f"daemons maintain the index of profile {self._options.profile}: they would not alert a document that a"
                 " program adds, and lose it when they rebuild the index. Send the document to an input topic of the "
                 "profile, or write an index of the program: Index.connect(url, profile, name=...)"
             )
-        return write(self._writer)
+        return self._writer
 
     def _check_index(self) -> bool:
         """Check the profile of the index; return whether the index exists: a program's first ``add`` creates it.

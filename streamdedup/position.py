@@ -8,8 +8,6 @@ from typing import NamedTuple, Self
 
 
 class Partition(NamedTuple):
-    """One partition of one topic."""
-
     topic: str
     partition: int
 

@@ -68,10 +68,7 @@ class RepeatLimit:
             period.last_fields = line_fields
 
     def write_counts(self) -> None:
-        """Write the counts for the periods that have ended.
-
-        Each log call does so; callers call this method while they log nothing.
-        """
+        """Write the counts of the periods that have ended, as each log call does; for callers that log nothing."""
         now_s = self._clock()
         for key, period in list(self._periods.items()):
             if now_s - period.began_at_s >= PERIOD_S:

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.detection.entry_chunks import read_chunks
-from streamdedup.detection.model import document_number, incarnation_after, pair_key, pair_side, published_pair_key
+from streamdedup.detection.model import document_number, incarnation_after, pair_key, pair_side
 from streamdedup.errors import DecodeError, RegistryMisconfigured
 from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry, deletion_marker
 from streamdedup.index.values import PUBLISHED, Fence
@@ -68,7 +68,7 @@ class Seeds:
     def add(self, alert: Alert) -> None:
         self._alerts.append(alert)
         # No record has the position `PUBLISHED`, so no record owns the pairs, and none publishes them again.
-        self.claims.update((published_pair_key(match), PUBLISHED) for match in alert.matches)
+        self.claims.update((bytes.fromhex(match.pair), PUBLISHED) for match in alert.matches)
         versions: tuple[AlertDocument | Match, ...] = (alert.document, *alert.matches)
         for version in versions:
             number = document_number(alert.profile, version.id)
@@ -151,7 +151,7 @@ def _is_of_version(alert: Alert, entry: IndexEntry, entries: Mapping[int, IndexE
         return False  # no append leaves a cluster: this one was processed again, and its alert names none
     return any(
         matched.content.scope == entry.content.scope  # a pair key has no scope
-        and published_pair_key(match) == pair_key(pair_side(entry), pair_side(matched))
+        and bytes.fromhex(match.pair) == pair_key(pair_side(entry), pair_side(matched))
         for match in alert.matches
         if (matched := entries.get(document_number(alert.profile, match.id)))
     )

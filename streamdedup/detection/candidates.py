@@ -43,7 +43,7 @@ class Copies(NamedTuple):
 
     Attributes:
         by_row: Numbers of documents with the same content, by batch row, for rows that may miss copies.
-        entries: Index entries that ``CopyBuckets`` has read, by number; verification does not read them again.
+        entries: Index entries that ``copy_buckets`` has read, by number; verification does not read them again.
     """
 
     by_row: Mapping[int, Sequence[int]]

@@ -92,11 +92,18 @@ class Comparer:
     def near_duplicates(
         self, rows_of: Mapping[int, Sequence[int]], candidates: Mapping[int, IndexEntry]
     ) -> dict[Pair, tuple[bytes, Match]]:
-        """Compare a chunk of candidates, each with its rows (``rows_by_candidate``); equal contents are compared once.
+        """Compare a chunk of candidates, each with its rows (``rows_of``); equal contents are compared once.
 
         Returns pair key and match for each near-duplicate, by row and candidate number.
         """
-        pairs = self._pairs(rows_of, candidates)
+        pairs = [
+            (row, candidate)
+            for number, candidate in candidates.items()
+            if not candidate.deleted
+            for row in rows_of[number]
+            if self._entries[row].content.scope == candidate.content.scope
+            and self._options.times_allow_pair(self._entries[row].time_ms, candidate.time_ms)
+        ]
         if not pairs:
             return {}
         digests = [(self._entries[row].digest, candidate.digest) for row, candidate in pairs]
@@ -118,19 +125,6 @@ class Comparer:
                 match = matches[candidate.number, row_digest] = comparison.match(candidate, self._options)
             near[row, candidate.number] = pair_key(sides[row], candidate_sides[candidate.number]), match
         return near
-
-    def _pairs(
-        self, rows_of: Mapping[int, Sequence[int]], candidates: Mapping[int, IndexEntry]
-    ) -> list[tuple[int, IndexEntry]]:
-        """Return the pairs within scope and window for a chunk of candidates: row and candidate."""
-        return [
-            (row, candidate)
-            for number, candidate in candidates.items()
-            if not candidate.deleted
-            for row in rows_of[number]
-            if self._entries[row].content.scope == candidate.content.scope
-            and self._options.times_allow_pair(self._entries[row].time_ms, candidate.time_ms)
-        ]
 
     def _compare(self, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
         """Return the comparison for each pair; None for a pair that is no near-duplicate or shares too few bands."""
@@ -189,15 +183,6 @@ class Comparer:
             block = slice(first, first + step)
             shared += shared_bands(keys[candidate_rows[block]], self._band_keys[rows[block]]).tolist()
         return shared
-
-
-def rows_by_candidate(candidates: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Return the rows of each candidate, from the candidates of each row: {0: [7, 8]} becomes {7: [0], 8: [0]}."""
-    rows_of: dict[int, list[int]] = {}
-    for row, numbers in candidates.items():
-        for number in numbers:
-            rows_of.setdefault(number, []).append(row)
-    return rows_of
 
 
 def _candidates_of(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:

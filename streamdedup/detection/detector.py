@@ -28,7 +28,7 @@ from msgspec import structs
 from streamdedup.detection.candidates import BucketHits, hits_by_row
 from streamdedup.detection.captions import read_caption
 from streamdedup.detection.clusters import Clusters, Member
-from streamdedup.detection.copy_buckets import CopyBuckets
+from streamdedup.detection.copy_buckets import insert_and_look_up_copies
 from streamdedup.detection.lifecycle import Lifecycle
 from streamdedup.detection.model import (
     Detection,
@@ -66,15 +66,11 @@ class Detector:
         self._preparer = Preparer(options)
         sketcher = self._preparer.sketcher
         self._lifecycle = Lifecycle(options, store, self._preparer)
-        self._copy_buckets = CopyBuckets(store)
         self._verifier = Verifier(options, store, sketcher)
         self._clusters = Clusters(store, sketcher, options)
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
-        """Compute everything about documents that needs no index (``Preparer``), and encode their entries.
-
-        The entries are encoded in this stage, because it may run ahead in a thread.
-        """
+        """Compute all that needs no index (``Preparer``), and encode the entries: a thread may run this stage ahead."""
         prepared = self._preparer.prepare(documents)
         return replace(prepared, encoded=self._store.encode_entries(prepared.entries))
 
@@ -91,7 +87,7 @@ class Detector:
                (``decide_version``). Append to documents. Where the index has an earlier version, remove this version
                from its buckets first, then replace its entry.
             2. Insert in buckets and look up candidates. For a document with a bucket full or near capacity, its exact
-               copies are candidates too (``CopyBuckets``).
+               copies are candidates too (``copy_buckets``).
             3. Verify the candidates of rows that may emit pairs: window, shared bands, similarity or containment,
                suppression rules.
             4. Save the matches as pending, and add those that an earlier attempt at the position saved (rule 4).
@@ -103,7 +99,7 @@ class Detector:
         batch = self._lifecycle.insert(prepared, fences)
         # 2. Insert in buckets and look up.
         hits, bucket_counts = self._insert_and_look_up(batch, fence_list)
-        exact_copies = self._copy_buckets.insert_and_look_up(batch, hits, fence_list)
+        exact_copies = insert_and_look_up_copies(self._store, batch, hits, fence_list)
         # 3. Verify.
         emitting, emission_counts = self._emitting_rows(batch, fences)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}

@@ -1,8 +1,8 @@
 """Look-ups, which write nothing: near-duplicates of texts and stored documents, comparisons and clusters.
 
 Called by ``serve`` and ``library``; a new field of a result also touches ``serve.schemas``, ``serve.bodies`` and
-docs/http.md. The matches of a text are those that the detector would find if
-the text arrived now as a record: same preparation, same buckets, same verification. Exceptions:
+docs/http.md. The matches of a text are those that the detector would find if the text arrived now as a record.
+Exceptions:
 
 - Claims are ignored: a pair is returned although it was alerted before.
 - Nothing is inserted: of two texts that are looked up together neither finds the other.
@@ -11,7 +11,7 @@ the text arrived now as a record: same preparation, same buckets, same verificat
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from streamdedup.detection.appending import collision
-from streamdedup.detection.candidates import BucketHits, Copies, hits_by_row
+from streamdedup.detection.candidates import Copies, hits_by_row
 from streamdedup.detection.captions import Caption, read_caption
 from streamdedup.detection.clusters import spread_of
 from streamdedup.detection.entry_chunks import read_chunks
@@ -301,14 +301,11 @@ class IndexLookup:
         if not rows:
             return {}
         hits = hits_by_row(rows, self._reader.look_up([entries[row].number for row in rows], band_keys[list(rows)]))
-        matches, _ = self._verifier.verify(entries, band_keys, hits, self._copies(entries, hits), threshold=threshold)
+        copy_rows = [row for row, hit in hits.items() if hit.may_miss_copies]
+        documents = [(entries[row].number, entries[row].digest) for row in copy_rows]
+        copies = zip(copy_rows, self._reader.look_up_copies(documents) if documents else (), strict=True)
+        matches, _ = self._verifier.verify(entries, band_keys, hits, Copies(dict(copies)), threshold=threshold)
         return matches
-
-    def _copies(self, entries: Sequence[IndexEntry], hits: Mapping[int, BucketHits]) -> Copies:
-        """Look up exact copies for rows that may miss them."""
-        rows = [row for row, hit in hits.items() if hit.may_miss_copies]
-        documents = [(entries[row].number, entries[row].digest) for row in rows]
-        return Copies(dict(zip(rows, self._reader.look_up_copies(documents), strict=True)) if rows else {})
 
 
 def _entry_to_compare(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:

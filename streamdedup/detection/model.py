@@ -51,9 +51,7 @@ class DetectorOptions:
     """Rules and limits of one profile, as the detector uses them; None stands for no limit, no rule or no such time.
 
     Attributes:
-        profile: Part of the document numbers.
         permutations: Signature length; at least bands times rows.
-        containment: Rule by which pairs below the threshold are reported.
         recall_from: Similarity from which pairs are promised; the detector does not read it.
         exact_limit: Documents with at most so many shingles are stored as sets and compared exactly.
         window_ms: Greatest difference between the record times in a pair.
@@ -209,7 +207,6 @@ class DetectionResult:
     """Result of ``Detector.index`` or ``Detector.delete``, or of one step of ``index``, for a batch or a chunk.
 
     Attributes:
-        refused: Documents that can never be processed.
         pending_positions: Positions whose pending matches in the index are to be deleted after the commit.
         indexed_count: Documents neither skipped nor refused.
         replayed_count: Indexed documents at or above the high-water mark that an earlier attempt inserted.
@@ -225,7 +222,6 @@ class DetectionResult:
         accepted_count: Candidates compared and found near-duplicates, suppressed ones included.
         rejected_count: Candidates compared and found different, outside the scope or the window, or gone.
         full_buckets_count: Full buckets into which a document was not inserted, counted for each document.
-        full_bucket_positions: Positions of documents with at least one full bucket.
         over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
             bucket.
         hidden: Documents at or above the high-water mark that have no match, and full buckets in all bands. They are in
@@ -300,8 +296,3 @@ def pair_key(a: bytes, b: bytes) -> bytes:
 def alert_order(match: Match) -> tuple[float, str]:
     """Return the sort key of matches: the most similar first, then by id."""
     return -match.similarity, match.id
-
-
-def published_pair_key(match: Match) -> bytes:
-    """Return the pair key for a match in a published alert."""
-    return bytes.fromhex(match.pair)

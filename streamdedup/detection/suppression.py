@@ -38,7 +38,6 @@ class SuppressionRule(StrEnum):
 
 @lru_cache(maxsize=4096)
 def source_key(source: str) -> bytes:
-    """Return a source's stored form, a hash."""
     return blake2b(source.encode("utf-8", "surrogatepass"), digest_size=SOURCE_BYTES).digest()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.candidates import BucketHits, Copies, promising_candidates, with_copies
-from streamdedup.detection.comparison import Comparer, rows_by_candidate
+from streamdedup.detection.comparison import Comparer
 from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.model import DetectionResult, DetectorOptions, pair_key, pair_side
 from streamdedup.detection.suppression import Pair, SuppressionRule
@@ -76,7 +76,7 @@ class Verifier:
         candidates = {row: with_copies(promising[row], copies.by_row.get(row, ()), hits[row]) for row in hits}
         comparer = Comparer(self._options, self._sketcher, entries, band_keys, threshold)
         matches, suppressed_by, known_keys = self._near_duplicates(
-            comparer, entries, rows_by_candidate(candidates), copies.entries, known_rows
+            comparer, entries, candidates, copies.entries, known_rows
         )
         verified: dict[int, RowMatches] = {}
         dropped_count = 0
@@ -104,11 +104,15 @@ class Verifier:
         self,
         comparer: Comparer,
         entries: Sequence[IndexEntry],
-        rows_of: Mapping[int, Sequence[int]],
+        candidates: Mapping[int, Sequence[int]],
         read_before: Mapping[int, IndexEntry],
         known_rows: Collection[int],
     ) -> _NearDuplicates:
-        """Read candidates in chunks, and compare each with its rows; ``read_before`` has entries by number."""
+        """Read the candidates of all rows in chunks, and compare them; ``read_before`` has entries by number."""
+        rows_of: dict[int, list[int]] = defaultdict(list)  # by candidate
+        for row, numbers in candidates.items():
+            for number in numbers:
+                rows_of[number].append(row)
         matches: dict[Pair, tuple[bytes, Match]] = {}
         suppressed_by: dict[Pair, SuppressionRule] = {}
         known_keys: dict[int, set[bytes]] = defaultdict(set)

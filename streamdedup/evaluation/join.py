@@ -86,12 +86,8 @@ class _RankedSets(NamedTuple):
         return np.diff(self.offsets)
 
 
-class _SimilarSets(NamedTuple):
-    """A set's row, and the lower rows of the sets similar to it."""
-
-    row: int
-    similar_rows: NDArray[np.int64]
-    similarities: NDArray[np.float64]
+#: A set's row, the lower rows of the sets similar to it, and their similarities.
+_SimilarSets = tuple[int, NDArray[np.int64], NDArray[np.float64]]
 
 
 def join(
@@ -154,7 +150,7 @@ def _with_similar_sets(
             similarities = _similarities(sets, row, candidates, measure, is_member)
             near = similarities >= threshold
             if near.any():
-                yield _SimilarSets(row, candidates[near], similarities[near])
+                yield row, candidates[near], similarities[near]
         progress(high - low)
 
 
@@ -168,7 +164,9 @@ class _Prefixes:
     def __init__(self, sets: _RankedSets, bounds: OverlapBounds) -> None:
         sizes = sets.sizes
         self._sets = sets
-        self._single_counts = _count_singles(sets)
+        # Number of elements of each set that occur in no other set; they are the first elements of the set.
+        singles_sum = np.append(0, np.cumsum(sets.ranks < sets.single_count))
+        self._single_counts: NDArray[np.int64] = np.diff(singles_sum[sets.offsets])
         # Least number of elements in common with a larger set; for Jaccard 2 t / (1 + t) |y| (module docstring).
         least_common = _least_counts(bounds.of_smaller, sizes)
         # n (module docstring) of each set as the smaller one of a pair.
@@ -225,13 +223,6 @@ def _least_counts(share: float, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return counts
 
 
-def _count_singles(sets: _RankedSets) -> NDArray[np.int64]:
-    """Return the number of elements of each set that occur in no other set; they are the first elements of the set."""
-    single = np.append(0, np.cumsum(sets.ranks < sets.single_count))
-    counts: NDArray[np.int64] = np.diff(single[sets.offsets])
-    return counts
-
-
 def _similarities(
     sets: _RankedSets, row: int, candidates: NDArray[np.int64], measure: Measure, is_member: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
@@ -260,7 +251,6 @@ def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[t
     offsets = offsets_of(sizes)
     low = 0
     while low < len(sizes):
-        # End of the run within the limit.
         high = int(np.searchsorted(offsets, offsets[low] + _STEP_ELEMENTS, side="right")) - 1
         high = max(min(high, low + (max_items or len(sizes))), low + 1)  # one item at least
         yield low, high

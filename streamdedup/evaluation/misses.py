@@ -1,6 +1,6 @@
-"""``MissClassifier`` names the reason why a trial missed a pair; ``near_duplicates`` is the exact rule for pairs.
+"""``miss_reasons`` says why a trial missed pairs; ``near_duplicates`` is the exact rule for pairs.
 
-A new reason is a member of ``Miss`` and a row of the table in docs/tuning.md.
+Called by ``scores`` and ``cli.evaluate``. A new reason is a member of ``Miss``, and a row of a table in docs/tuning.md.
 """
 
 from enum import StrEnum
@@ -40,54 +40,52 @@ class Miss(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-class MissClassifier:
-    """Explains the pairs that a trial missed; computes signatures and band keys anew, as the detector does."""
+def miss_reasons(missed: Pairs, options: DetectorOptions, sets: ShingleSets, found_pairs: FoundPairs) -> list[Miss]:
+    """Return the reason for each missed pair; signatures and band keys are computed anew, as the detector does."""
+    family = HashFamily(options.permutations, options.seed)
+    reasons: list[Miss] = []
+    for low in range(0, len(missed.left), _BATCH_PAIRS):
+        reasons += _batch_reasons(missed.where(slice(low, low + _BATCH_PAIRS)), options, family, sets, found_pairs)
+    return reasons
 
-    def __init__(self, options: DetectorOptions, sets: ShingleSets, found_pairs: FoundPairs) -> None:
-        self._options = options
-        self._family = HashFamily(options.permutations, options.seed)
-        self._sets = sets
-        self._found_pairs = found_pairs
 
-    def reasons(self, pairs: Pairs) -> list[Miss]:
-        steps = range(0, len(pairs.left), _BATCH_PAIRS)
-        return [reason for low in steps for reason in self._batch_reasons(pairs.where(slice(low, low + _BATCH_PAIRS)))]
+def _batch_reasons(
+    pairs: Pairs, options: DetectorOptions, family: HashFamily, sets: ShingleSets, found_pairs: FoundPairs
+) -> list[Miss]:
+    left, right, _ = pairs  # ``right`` is the later document, whose look-up should have found the pair
+    signatures = _signatures(family, sets, left), _signatures(family, sets, right)
+    # Without scopes: the documents of a pair have one scope, which changes their band keys alike.
+    shared = shared_bands(*map(options.banding.band_keys, signatures))
+    keeps = keeps_hashes(sets.sizes, options.exact_limit)
+    is_exact = keeps[left] & keeps[right]
+    # Computed anew, because a file of true pairs may have rounded similarities.
+    recomputed = pairs._replace(similarities=similarities(sets, left, right, options.measure))
+    is_near = near_duplicates(recomputed, options, sets)
+    estimates = Similarities(
+        options.measure.estimate(*signatures),
+        np.zeros(len(left), np.bool_),  # none is exact
+        drawn_overlaps(*signatures),
+        np.minimum(sets.sizes[left], sets.sizes[right]),  # the containment rule has a least size
+    )
+    conditions = {
+        Miss.SKIPPED: found_pairs.skipped[left] | found_pairs.skipped[right],
+        Miss.DISSIMILAR: is_exact & ~is_near,
+        Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
+        Miss.ESTIMATE: ~is_exact & ~options.near(estimates),
+        # A full bucket keeps the later document from comparing, and the earlier one from being found. The second is
+        # uncertain, so a later document with too many candidates is named first.
+        Miss.FULL_BUCKET: found_pairs.full_bucket[right]
+        | (found_pairs.full_bucket[left] & ~found_pairs.over_candidates[right]),
+        Miss.CANDIDATE_CAP: found_pairs.over_candidates[right],
+    }
+    reasons = [*conditions, Miss.UNEXPLAINED]  # in the order of `Miss`
+    places = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
+    return [reasons[place] for place in places.tolist()]
 
-    def _batch_reasons(self, pairs: Pairs) -> list[Miss]:
-        # ``right`` is the later document, whose look-up should have found the pair.
-        found_pairs, options, (left, right, _) = self._found_pairs, self._options, pairs
-        signatures = self._signatures(left), self._signatures(right)
-        # Without scopes: the documents of a pair have one scope, which changes their band keys alike.
-        shared = shared_bands(*map(options.banding.band_keys, signatures))
-        keeps = keeps_hashes(self._sets.sizes, options.exact_limit)
-        is_exact = keeps[left] & keeps[right]
-        # Computed anew, because a file of true pairs may have rounded similarities.
-        recomputed = pairs._replace(similarities=similarities(self._sets, left, right, options.measure))
-        is_near = near_duplicates(recomputed, options, self._sets)
-        estimates = Similarities(
-            options.measure.estimate(*signatures),
-            np.zeros(len(left), np.bool_),  # none is exact
-            drawn_overlaps(*signatures),
-            np.minimum(self._sets.sizes[left], self._sets.sizes[right]),  # the containment rule has a least size
-        )
-        conditions = {
-            Miss.SKIPPED: found_pairs.skipped[left] | found_pairs.skipped[right],
-            Miss.DISSIMILAR: is_exact & ~is_near,
-            Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
-            Miss.ESTIMATE: ~is_exact & ~options.near(estimates),
-            # A full bucket keeps the later document from comparing, and the earlier one from being found. The second is
-            # uncertain, so a later document with too many candidates is named first.
-            Miss.FULL_BUCKET: found_pairs.full_bucket[right]
-            | (found_pairs.full_bucket[left] & ~found_pairs.over_candidates[right]),
-            Miss.CANDIDATE_CAP: found_pairs.over_candidates[right],
-        }
-        reasons = [*conditions, Miss.UNEXPLAINED]  # in the order of `Miss`
-        places = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
-        return [reasons[place] for place in places.tolist()]
 
-    def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
-        sets = [self._sets.shingles_of(document) for document in documents.tolist()]
-        return self._family.sign(np.concatenate(sets), offsets_of(self._sets.sizes[documents]))
+def _signatures(family: HashFamily, sets: ShingleSets, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
+    hashes = [sets.shingles_of(document) for document in documents.tolist()]
+    return family.sign(np.concatenate(hashes), offsets_of(sets.sizes[documents]))
 
 
 def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streamdedup.corpora import shown_name
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression, source_key
-from streamdedup.evaluation.misses import Miss, MissClassifier, near_duplicates
+from streamdedup.evaluation.misses import Miss, miss_reasons, near_duplicates
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, similarities
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.trial import DetectorRun, FoundPairs
@@ -86,15 +86,13 @@ def least_joined_similarity(options: DetectorOptions) -> float:
 def without_suppressed(
     pairs: Pairs, suppression: Suppression | None, sources: Sequence[str | None], sets: ShingleSets
 ) -> Pairs:
-    """Return the pairs that no suppression rule of the profile covers."""
     if suppression is None:
         return pairs
     # Stop shingles do not count for ``min_shingles``, but the set of a document that has nothing else keeps them.
     shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
     is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
     keys = [source_key(source) if source else None for source in sources]  # an empty source counts as none
-    # Returns the rule that suppresses a pair of sources, or None. Cached: there are few sources and many pairs.
-    source_rule = cache(suppression.source_rule)
+    source_rule = cache(suppression.source_rule)  # there are few sources and many pairs
     ends = zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
     is_ignored = np.array([source_rule(keys[a], keys[b]) is not None for a, b in ends], np.bool_)
     return pairs.where(~(is_short | is_ignored))
@@ -121,7 +119,7 @@ def score(
     is_promised = expected.similarities >= options.recall_from if is_computed else every
     promised, promise_kept = expected.where(is_promised), expected_found[is_promised]
     missed = expected.where(~expected_found)
-    reasons = MissClassifier(options, sets, found_pairs).reasons(missed)
+    reasons = miss_reasons(missed, options, sets, found_pairs)
     reason_counts = Counter(reasons)
     if is_computed:
         recomputed = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))

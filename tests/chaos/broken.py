@@ -14,7 +14,6 @@ from msgspec import structs
 from streamdedup import clock
 from streamdedup.daemon import rebuild_run
 from streamdedup.daemon.partitions import PartitionOwnership
-from streamdedup.detection.model import published_pair_key
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.redis.fenced import EncodedFences, RedisPart
@@ -164,7 +163,7 @@ def own_position(_on_point: OnPoint) -> None:
     def add_own(self: Any, alert: Alert) -> None:
         add(self, alert)
         for match in alert.matches:
-            self.claims[published_pair_key(match)] = alert.document.position
+            self.claims[bytes.fromhex(match.pair)] = alert.document.position
 
     rebuild_run.Seeds.add = add_own
 
