@@ -61,6 +61,15 @@ class _UnfinishedCall(NamedTuple):
     positions: list[Position]
 
 
+@contextmanager
+def _raising_taken_over() -> Iterator[None]:
+    """Raise ``IndexNotWritable`` when the store refuses the fence, which it does in all later calls too."""
+    try:
+        yield
+    except BatchRefused as error:
+        raise IndexNotWritable(_TAKEN_OVER) from error
+
+
 class IndexWriter:
     """Writes an index as the owner of its only partition.
 
@@ -85,6 +94,7 @@ class IndexWriter:
         #: The failed calls of ``add``, by a digest of their documents.
         self._unfinished: dict[bytes, _UnfinishedCall] = {}
 
+    @_raising_taken_over()
     def add(self, added: Sequence[Added]) -> list[Matches]:
         """Insert documents; return the matches of each, also when a failed call is repeated."""
         if not added:
@@ -103,11 +113,10 @@ class IndexWriter:
             for (document_id, text, source, scope), position in zip(added, call.positions, strict=True)
         ]
         result = DetectionResult()
-        with _refusals():
-            for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
-                result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
-            # Deletes pending matches; the high-water mark was raised before (``_reserve_positions``).
-            self._store.finish({}, result.pending_positions, [fence])
+        for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
+            result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
+        # Deletes pending matches; the high-water mark was raised before (``_reserve_positions``).
+        self._store.finish({}, result.pending_positions, [fence])
         del self._unfinished[digest]
         if result.refused:
             # A document number that belongs to another id, which is rare. The other documents are indexed; their pairs
@@ -121,6 +130,7 @@ class IndexWriter:
             for document in documents
         ]
 
+    @_raising_taken_over()
     def remove(self, ids: Sequence[str]) -> None:
         if not ids:
             return
@@ -131,10 +141,9 @@ class IndexWriter:
             for document_id, position in zip(ids, positions, strict=True)
         ]
         self._postpone_unfinished(set(ids), fence)
-        with _refusals():
-            for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
-                result = self._detector.delete(chunk, {_PARTITION: fence})
-                self._store.finish({}, result.pending_positions, [fence])
+        for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
+            result = self._detector.delete(chunk, {_PARTITION: fence})
+            self._store.finish({}, result.pending_positions, [fence])
 
     def _postpone_unfinished(self, ids: Collection[str], fence: Fence, but: _UnfinishedCall | None = None) -> None:
         """Move documents of other failed calls behind this call, so that their repetition replaces its versions."""
@@ -146,19 +155,17 @@ class IndexWriter:
 
     def _ensured_fence(self) -> Fence:
         """Set the fence in the index before the first write, and again once a day; return the first one."""
-        with _refusals():
-            if self._fence is None:
-                self._store.open(self._fingerprint)
-                self._fence = self._set_fence()
-                self._next_offset = self._fence.high_water_mark
-                self._fenced_at_s = time.monotonic()
-            elif time.monotonic() - self._fenced_at_s > _RENEWAL_S:
-                # Refused where another program has taken the fence; otherwise nothing changes.
-                self._store.finish({_PARTITION: self._next_offset}, [], [self._fence])
-                # A program that has taken the fence since the last call loses it again: its positions are
-                # below the mark.
-                self._next_offset = max(self._next_offset, self._set_fence().high_water_mark)
-                self._fenced_at_s = time.monotonic()
+        if self._fence is None:
+            self._store.open(self._fingerprint)
+            self._fence = self._set_fence()
+            self._next_offset = self._fence.high_water_mark
+            self._fenced_at_s = time.monotonic()
+        elif time.monotonic() - self._fenced_at_s > _RENEWAL_S:
+            # Refused where another program has taken the fence; otherwise nothing changes.
+            self._store.finish({_PARTITION: self._next_offset}, [], [self._fence])
+            # A program that takes the fence between these calls loses it again; its positions are below the mark.
+            self._next_offset = max(self._next_offset, self._set_fence().high_water_mark)
+            self._fenced_at_s = time.monotonic()
         return self._fence
 
     def _set_fence(self) -> Fence:
@@ -171,20 +178,10 @@ class IndexWriter:
     def _reserve_positions(self, count: int, fence: Fence) -> list[Position]:
         """Reserve positions in the index, so that no later call by any writer uses them."""
         start, end = self._next_offset, self._next_offset + count
-        with _refusals():
-            # Raises the mark in the index alone: that of ``fence`` stays lower, so the documents emit their pairs.
-            self._store.finish({_PARTITION: end}, positions=[], fences=[fence])
+        # Raises the mark in the index alone: that of ``fence`` stays lower, so the documents emit their pairs.
+        self._store.finish({_PARTITION: end}, positions=[], fences=[fence])
         self._next_offset = end
         return [fence.position_at(offset) for offset in range(start, end)]
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Raise ``IndexNotWritable`` when the store refuses the fence, which it does in all later calls too."""
-    try:
-        yield
-    except BatchRefused as error:
-        raise IndexNotWritable(_TAKEN_OVER) from error
 
 
 def _digest(added: Sequence[Added]) -> bytes:
