@@ -25,10 +25,10 @@ from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
-#: Interval at which a daemon looks for losses, in seconds. An index that has gone back refuses a daemon whose calls it
+#: Interval at which a daemon checks for losses, in seconds. An index that has gone back refuses a daemon whose calls it
 #: has forgotten (rule 10). A daemon that has announced no batch for this time may have made no such call, so it also
-#: looks before it publishes.
-_COMPARE_S = 10.0
+#: checks before it publishes.
+_CHECK_S = 10.0
 
 _AllOffsets = Callable[[], Mapping[Partition, CommittedOffset]]
 
@@ -54,20 +54,17 @@ class PartitionOwnership:
         self._fences: dict[Partition, Fence] = {}
         #: Offset that this process last committed, by partition.
         self._next_offsets: dict[Partition, int] = {}
-        #: Partitions that were assigned at the last comparison for losses, and the time of this comparison.
-        self._compared: frozenset[Partition] = frozenset()
-        self._compared_s = monotonic()
-        #: Time of the last announcement, by profile; absent after a failure, so that losses are checked for before the
-        #: next batch is published.
+        #: Partitions that were assigned at the last check for losses, and its time; -inf where a check is due at once.
+        self._checked: frozenset[Partition] = frozenset()
+        self._checked_s = monotonic()
+        #: Time of the last announcement, by profile; absent after a failure, so that the next one makes a check due.
         self._announced_s: dict[str, float] = {}
-        #: Whether a check for losses is due in any case, as after a pause.
-        self._must_check = False
         self._attempt_ids = AttemptIds()
 
     def forget_fences(self) -> None:
-        """Forget all fences: fence every partition again before its next batch, and compare for losses again."""
+        """Forget all fences: fence every partition again before its next batch, and check for losses again."""
         self._fences.clear()
-        self._compared = frozenset()
+        self._checked = frozenset()
         self._announced_s.clear()
 
     # Fences
@@ -146,8 +143,8 @@ class PartitionOwnership:
         attempt_id = self._attempt_ids.next()
         now_s = self._monotonic()
         for pipeline, partitions in self._by_pipeline(fences):
-            # After a pause losses are checked for before the batch is published.
-            self._must_check |= now_s - self._announced_s.get(pipeline.name, -math.inf) >= _COMPARE_S
+            if now_s - self._announced_s.get(pipeline.name, -math.inf) >= _CHECK_S:
+                self._checked_s = -math.inf  # after a pause: check before this batch is published
             self._announced_s[pipeline.name] = now_s
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
@@ -172,7 +169,7 @@ class PartitionOwnership:
                 pipeline.index.finish(marks, positions, [fences[partition] for partition in partitions])
             except (StoreUnavailable, BatchRefused, IndexLost) as error:
                 log.info("mark_missed", reason=str(error))
-                self._must_check = True  # the failure may be the only sign of a loss
+                self._checked_s = -math.inf  # the failure may be the only sign of a loss
                 self._announced_s.pop(pipeline.name, None)
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
@@ -187,8 +184,8 @@ class PartitionOwnership:
     def is_check_due(self, source: Source) -> bool:
         """Tell whether to check: after ``forget_fences``, for further partitions, after a pause, at intervals."""
         assigned = source.assigned()
-        self._compared &= assigned  # a revoked partition is compared when it returns
-        return self._compared < assigned or self._must_check or self._monotonic() - self._compared_s >= _COMPARE_S
+        self._checked &= assigned  # a revoked partition is checked when it returns
+        return self._checked < assigned or self._monotonic() - self._checked_s >= _CHECK_S
 
     def check_for_losses(self, source: Source) -> list[Loss]:
         """Return the committed offsets that the index does not know, also in partitions of other daemons.
@@ -197,9 +194,9 @@ class PartitionOwnership:
         a failed ``finish`` has missed are raised.
         """
         assigned = source.assigned()
-        # Kafka first: attempts are announced before their commit. Only the first comparison awaits open transactions.
+        # Kafka first: attempts are announced before their commit. Only the first check awaits open transactions.
         with self._asking_kafka():
-            committed_offsets = source.committed_offsets(stable=not assigned <= self._compared)
+            committed_offsets = source.committed_offsets(stable=not assigned <= self._checked)
         losses: list[Loss] = []
         behind: list[tuple[Partition, CommittedOffset]] = []
         for pipeline, partitions in self._by_pipeline(committed_offsets):
@@ -215,7 +212,7 @@ class PartitionOwnership:
         generation = source.generation()
         if not losses and generation is not None:
             self._raise_marks(behind, generation, source)
-            self._compared, self._compared_s, self._must_check = assigned, self._monotonic(), False
+            self._checked, self._checked_s = assigned, self._monotonic()
         return losses
 
     def _raise_marks(

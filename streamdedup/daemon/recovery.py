@@ -133,10 +133,7 @@ class Recovery:
         self._compared_generation = generation
 
     def _check_if_due(self, source: Source) -> list[Loss]:
-        """Check for losses if it is due, and return them.
-
-        Without losses, and with the policy ``rebuild``, all indexes are shown as complete.
-        """
+        """Check for losses if it is due, and return them; without any, end the reactions to an earlier loss."""
         if not self._ownership.is_check_due(source):
             return []
         losses = self._ownership.check_for_losses(source)
