@@ -89,26 +89,21 @@ class Lifecycle:
     def _insert_entries(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertedVersion]:
         """Insert an entry for each document of the chunk; return all versions, with the entries to compare."""
         entries, encoded = prepared.entries, prepared.encoded
+        if not entries:
+            return []
         first_rows: dict[int, int] = {}  # by document number
         for row, entry in enumerate(entries):
             first_rows.setdefault(entry.number, row)
         rows = list(first_rows.values())
-        results: dict[int, InsertResult] = {}
-        if rows:
-            encoded_rows = None if encoded is None else [encoded[row] for row in rows]
-            inserted = self._store.insert_entries([entries[row] for row in rows], fences, encoded_rows)
-            results |= zip(rows, inserted, strict=True)
+        encoded_rows = None if encoded is None else [encoded[row] for row in rows]
+        inserted = self._store.insert_entries([entries[row] for row in rows], fences, encoded_rows)
+        results = dict(zip(rows, inserted, strict=True))
         versions: list[InsertedVersion] = []
         for row, (document, entry) in enumerate(zip(prepared.documents, entries, strict=True)):
-            result = results.get(row)
-            if result is None:  # a redelivery of an earlier row, or a document of another id with the same number
-                first_row = first_rows[entry.number]
-                state, first = decide_version(entries[first_row], entry), versions[first_row]
-                if state is InsertState.REDELIVERED and first.state in _NOT_STORED_STATES:
-                    # The index refused the content of the first row, and refuses the same content again.
-                    result = InsertResult(first.state, first.previous)
-                else:  # as if the index had the entry of the first row already
-                    result = InsertResult(state, first.entry)
+            first_row = first_rows[entry.number]
+            if row != first_row:  # a redelivery of the first row, or a document of another id with the same number
+                results[row] = _result_after(versions[first_row], entries[first_row], entry)
+            result = results[row]
             version = InsertedVersion(document, entry, result.state, result.previous)
             if version.previous is not None:
                 version = version._replace(entry=self._entry_to_compare(version, version.previous))
@@ -205,6 +200,14 @@ class Lifecycle:
         members = [(entry.number, cluster) for entry in entries for cluster in {entry.cluster, entry.number}]
         if members:
             self._store.leave_clusters(members, fences)
+
+
+def _result_after(first: InsertedVersion, first_entry: IndexEntry, entry: IndexEntry) -> InsertResult:
+    """Return what the index would do with ``entry``, after ``first_entry`` with the same number was inserted."""
+    state = decide_version(first_entry, entry)
+    if state is InsertState.REDELIVERED and first.state in _NOT_STORED_STATES:
+        return InsertResult(first.state, first.previous)  # the index refuses the same content again
+    return InsertResult(state, first.entry)
 
 
 def _is_compared_again(version: InsertedVersion, compares_redeliveries: bool) -> bool:
