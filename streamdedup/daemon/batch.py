@@ -143,7 +143,7 @@ class BatchProcessor:
         self._tick()
         if chunk.documents[0].op == "delete":  # all documents of the chunk are deletions
             return chunk
-        return _prepared_chunk(chunk, self._by_name[chunk.profile].detector, batch)
+        return _with_prepared_documents(chunk, self._by_name[chunk.profile].detector, batch)
 
     def index(self, decoded: DecodedBatch, prepared: deque[Chunk], fences: Mapping[Partition, Fence]) -> BatchResult:
         """Index a batch, chunk by chunk; remove the first chunks, which are prepared already, to free their memory.
@@ -246,7 +246,7 @@ def _stage_of(error: Exception) -> Stage:
     return Stage.SIZE if is_too_large else Stage.DECODE
 
 
-def _prepared_chunk(chunk: Chunk, detector: Detector, batch: Batch) -> Chunk:
+def _with_prepared_documents(chunk: Chunk, detector: Detector, batch: Batch) -> Chunk:
     """Prepare all documents; after an unexpected error, only those that can be prepared alone.
 
     A defect that shows only with several documents together has no record to blame, and is raised.

@@ -73,11 +73,11 @@ class Seeds:
         for version in versions:
             number = document_number(alert.profile, version.id)
             known_ms, known = self._incarnations.get(number, (0, ""))
-            # The first incarnation, an empty text, is stored only where it replaces another. In a match it does so only
+            # The first incarnation, an empty text, is kept only where it replaces another. In a match it does so only
             # after a lifetime, for which a match may be saved before its alert is published.
             is_present = version is alert.document or alert.detected_at_ms > known_ms + self._lifetime_ms
-            is_told = version.incarnation or (known and is_present)
-            if is_told and alert.detected_at_ms >= known_ms:
+            names_incarnation = version.incarnation or (known and is_present)
+            if names_incarnation and alert.detected_at_ms >= known_ms:
                 self._incarnations[number] = alert.detected_at_ms, version.incarnation
 
     def write(self) -> None:

@@ -143,44 +143,48 @@ class IndexLookup:
         refused (``query_scope``), or if another id in the index has its document number.
         """
         results: dict[int, LookupResult | MessageError] = {}
-        scoped: dict[int, LookupQuery] = {}
+        documents: dict[int, Document] = {}
         for query_number, query in enumerate(queries):
             try:
-                scoped[query_number] = query._replace(scope=query_scope(self.options, query.scope))
+                documents[query_number] = self._document(query, time_ms)
             except MessageError as error:
                 results[query_number] = error
-        results |= zip(scoped, self._look_up(list(scoped.values()), time_ms), strict=True)
+        thresholds = [queries[query_number].threshold for query_number in documents]
+        results |= zip(documents, self._look_up(list(documents.values()), thresholds), strict=True)
         return [results[query_number] for query_number in range(len(queries))]
 
-    def _look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
-        documents = [
-            Document(query.id or _NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=query.scope)
-            for query in queries
-        ]
+    def _document(self, query: LookupQuery, time_ms: int) -> Document:
+        scope = query_scope(self.options, query.scope)
+        return Document(query.id or _NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=scope)
+
+    def _look_up(
+        self, documents: Sequence[Document], thresholds: Sequence[float | None]
+    ) -> list[LookupResult | MessageError]:
+        """Find near-duplicates for documents, each from its threshold on; None for the rules of the profile."""
         prepared = self._preparer.prepare(documents)
         numbers = [entry.number for entry in prepared.entries if entry.id != _NO_ID]
         stored = self._reader.get_entries(numbers) if numbers else {}
         entries = [_entry_to_compare(entry, stored.get(entry.number)) for entry in prepared.entries]
-        rows = [row for row in range(len(queries)) if row not in prepared.skips]
-        # All are compared from the lowest threshold on; ``_reaches`` then applies the threshold of each query.
-        thresholds = [query.threshold for query in queries if query.threshold is not None]
-        lowest_threshold = min(thresholds, default=self.options.threshold)
+        rows = [row for row in range(len(documents)) if row not in prepared.skips]
+        # All are compared from the lowest threshold on; ``_reaches`` then applies the threshold of each.
+        given_thresholds = [threshold for threshold in thresholds if threshold is not None]
+        lowest_threshold = min(given_thresholds, default=self.options.threshold)
         matches = self._find(entries, prepared.band_keys, rows, lowest_threshold)
         results: list[LookupResult | MessageError] = []
-        for row, (query, entry) in enumerate(zip(queries, entries, strict=True)):
+        for row, (entry, threshold) in enumerate(zip(entries, thresholds, strict=True)):
             previous, skipped = stored.get(entry.number), prepared.skips.get(row)
             if previous is not None and not previous.deleted and previous.id != entry.id:
                 results.append(collision(previous))
             else:
                 row_matches = matches.get(row, RowMatches())
                 redelivery = _is_redelivery(entry, previous)
-                results.append(self._result(entry, skipped, row_matches, query.threshold, redelivery=redelivery))
+                results.append(self._result(entry, skipped, row_matches, threshold, redelivery=redelivery))
         return results
 
     def _result(
         self, entry: IndexEntry, skip: Skip | None, verified: RowMatches, threshold: float | None, *, redelivery: bool
     ) -> LookupResult:
-        """Return the result for an entry; ``threshold`` is that of the query, or None."""
+        """Return the result for an entry; ``threshold`` is that of the query, or None for the profile's rules."""
         matches = []
         for key, match in verified.matches.items():
             if self._reaches(match, threshold):
@@ -287,9 +291,8 @@ class IndexLookup:
 
     def compare_text(self, query: LookupQuery, entry: IndexEntry, time_ms: int) -> DocumentComparison:
         """Compare a text with a stored document, as if the text arrived at ``time_ms``; raise as ``query_scope``."""
-        scope = query_scope(self.options, query.scope)
-        document = Document(_NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=scope)
-        return self.compare(self._preparer.prepare([document]).entries[0], entry)
+        (compared,) = self._preparer.prepare([self._document(query, time_ms)]).entries
+        return self.compare(compared, entry)
 
     def _find(
         self, entries: Sequence[IndexEntry], band_keys: NDArray[np.uint32], rows: Sequence[int], threshold: float
