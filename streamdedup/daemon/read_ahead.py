@@ -61,8 +61,9 @@ class ReadAhead:
         self._timed = timed
         #: Set to end the computation before its next chunk.
         self._is_discarded = threading.Event()
-        #: The batch ahead, or the error that its poll has raised.
-        self._polled: Batch | StreamdedupError | None = None
+        self._batch: Batch | None = None  # the batch ahead
+        #: The error of the poll for the batch ahead, until the next ``poll`` raises it.
+        self._poll_error: StreamdedupError | None = None
         #: Becomes the decoded batch ahead, and those of its chunks that are prepared.
         self._computation: Future[tuple[DecodedBatch, deque[Chunk]]] | None = None
         #: Starts its thread with the first batch and keeps it: the loop would wait for the start of a new one.
@@ -70,16 +71,17 @@ class ReadAhead:
 
     def poll(self, source: Source, timeout_s: float) -> Batch:
         """Return the batch ahead or raise the error of its poll; without either, poll for at most ``timeout_s``."""
-        polled, self._polled = self._polled, None
-        if polled is None:
-            with self._timed("poll"):
-                return source.poll(timeout_s, self._slow_start.limit)
-        if isinstance(polled, Batch):
-            return polled
-        raise polled
+        error, self._poll_error = self._poll_error, None
+        if error is not None:
+            raise error
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            return batch
+        with self._timed("poll"):
+            return source.poll(timeout_s, self._slow_start.limit)
 
     def batch_ahead(self) -> Batch | None:
-        return self._polled if isinstance(self._polled, Batch) else None
+        return self._batch
 
     def take_prepared(self, batch: Batch) -> tuple[DecodedBatch, deque[Chunk]]:
         """Return the decoded batch and the chunks that were prepared ahead; decode it if it was not decoded ahead."""
@@ -119,19 +121,18 @@ class ReadAhead:
         """Poll the next batch; the next ``poll`` raises an error of this poll, after the current batch is committed."""
         try:
             with self._timed("poll"):
-                self._polled = source.poll_ahead(self._slow_start.limit) or None  # None for an empty batch
+                self._batch = source.poll_ahead(self._slow_start.limit) or None  # None for an empty batch
         except StreamdedupError as error:
-            self._polled = error
+            self._poll_error = error
 
     def prepare_ahead(self) -> None:
         """Begin to prepare the batch ahead in the thread, if memory suffices and all of its partitions have a fence."""
-        polled = self.batch_ahead()
-        if polled is None or content_bytes(polled.records) > MAX_BYTES:
+        if self._batch is None or content_bytes(self._batch.records) > MAX_BYTES:
             return
-        fences = self._held_fences(polled.starts, polled.generation)
+        fences = self._held_fences(self._batch.starts, self._batch.generation)
         # Positions are complete only with the incarnation of the topic, which is in the fence.
-        if fences.keys() == polled.starts.keys():
-            batch = polled.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
+        if fences.keys() == self._batch.starts.keys():
+            batch = self._batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
             self._is_discarded.clear()
             try:
                 self._computation = self._thread.submit(self._prepare, batch)
@@ -162,15 +163,13 @@ class ReadAhead:
         if computation is not None:
             self._is_discarded.set()
             wait([computation])
-        if not isinstance(self._polled, Batch):
-            return None
-        polled, self._polled = self._polled, None
-        return polled
+        batch, self._batch = self._batch, None
+        return batch
 
     def close(self) -> None:
         """Drop the batch ahead or the error of its poll, because the source is closed, and end the thread."""
         self.discard()
-        self._polled = None
+        self._poll_error = None
         self._end_thread()
 
     def _end_thread(self) -> None:

@@ -64,9 +64,9 @@ class Recovery:
     def open(self) -> None:
         """Open the existing indexes that are not open yet; raise ``IndexMismatch`` for other parameters."""
         for name in self._by_name.keys() - self._opened:
-            self._open(name, create=False)
+            self._open_index(name, create=False)
 
-    def _open(self, name: str, *, create: bool) -> None:
+    def _open_index(self, name: str, *, create: bool) -> None:
         """Open the index of a profile, if it exists or ``create`` is true, and log how its parameters differ."""
         if self._rebuilder.has_begun(name):
             return  # incomplete until this daemon has rebuilt it
@@ -107,7 +107,7 @@ class Recovery:
             self._recover(losses, source, generation)
         else:
             for name in {self._by_topic[partition.topic].name for partition in source.assigned()} - self._opened:
-                self._open(name, create=True)
+                self._open_index(name, create=True)
         self._write_found_loss = False
         return bool(losses)
 
@@ -161,18 +161,18 @@ class Recovery:
                 self._shown_lost.add(name)
                 self._on_lost(name)
             # Raises if another process rebuilds the index, or has rebuilt it with other parameters.
-            self._open(name, create=False)
+            self._open_index(name, create=False)
         if self._policy == "fail":
             raise IndexLost(losses[0].reason)  # `loop` passes it to `report_loss`, which adds the remedies
         if is_rebuild:
             if self._begin_rebuilds(names, source):
                 raise Rejoin("the group is joined anew before the index is rebuilt")
-            self._rebuild(names, source, generation)
+            self._complete_rebuilds(names, source, generation)
             return
         for loss in losses:
             log.warning("index_lost", reason=loss.reason)
         for name in names:
-            self._open(name, create=True)
+            self._open_index(name, create=True)
         self._ownership.accept_losses(losses, generation)
 
     def _of_profile(self, name: str, losses: Iterable[Loss]) -> list[Loss]:
@@ -197,7 +197,7 @@ class Recovery:
     def _losses_of(self, name: str, source: Source) -> list[Loss]:
         return self._of_profile(name, self._ownership.check_for_losses(source))
 
-    def _rebuild(self, names: Sequence[str], source: Source, generation: int) -> None:
+    def _complete_rebuilds(self, names: Sequence[str], source: Source, generation: int) -> None:
         """Complete the rebuilds that this daemon began before the present generation; if one fails, drop the others."""
         committed_offsets, missing = source.committed_offsets(), source.missing_topics()
         step = keeping_membership(source, self._tick)

@@ -136,6 +136,8 @@ class IndexLookup:
         self._preparer = Preparer(options)
         self._verifier = Verifier(options, reader, self._preparer.sketcher)
 
+    # Near-duplicates
+
     def look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
         """Find near-duplicates for texts, each as if it arrived alone.
 
@@ -146,14 +148,14 @@ class IndexLookup:
         documents: dict[int, Document] = {}
         for query_number, query in enumerate(queries):
             try:
-                documents[query_number] = self._document(query, time_ms)
+                documents[query_number] = self._document_of(query, time_ms)
             except MessageError as error:
                 results[query_number] = error
         thresholds = [queries[query_number].threshold for query_number in documents]
         results |= zip(documents, self._look_up(list(documents.values()), thresholds), strict=True)
         return [results[query_number] for query_number in range(len(queries))]
 
-    def _document(self, query: LookupQuery, time_ms: int) -> Document:
+    def _document_of(self, query: LookupQuery, time_ms: int) -> Document:
         scope = query_scope(self.options, query.scope)
         return Document(query.id or _NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=scope)
 
@@ -180,6 +182,31 @@ class IndexLookup:
                 redelivery = _is_redelivery(entry, previous)
                 results.append(self._result(entry, skipped, row_matches, threshold, redelivery=redelivery))
         return results
+
+    def matches_of(self, entry: IndexEntry) -> LookupResult:
+        """Find the near-duplicates that the index has now for a stored document."""
+        content = entry.content
+        # A document that is skipped for its text has an entry, but is in no bucket.
+        skips = self.options.stored_skip_reasons([content])
+        band_keys = self._preparer.band_keys([content])
+        matches = {} if skips else self._find([entry], band_keys, [0], self.options.threshold)
+        return self._result(entry, skips.get(0), matches.get(0, RowMatches()), threshold=None, redelivery=True)
+
+    def _find(
+        self, entries: Sequence[IndexEntry], band_keys: NDArray[np.uint32], rows: Sequence[int], threshold: float
+    ) -> dict[int, RowMatches]:
+        """Look up rows and compare them with their candidates; return the matches of each row with candidates.
+
+        Matches have at least the lower one of ``threshold`` and the profile's threshold, or the containment rule.
+        """
+        if not rows:
+            return {}
+        hits = hits_by_row(rows, self._reader.look_up([entries[row].number for row in rows], band_keys[list(rows)]))
+        copy_rows = [row for row, hit in hits.items() if hit.may_miss_copies]
+        documents = [(entries[row].number, entries[row].digest) for row in copy_rows]
+        copies = zip(copy_rows, self._reader.look_up_copies(documents) if documents else (), strict=True)
+        matches, _ = self._verifier.verify(entries, band_keys, hits, Copies(dict(copies)), threshold=threshold)
+        return matches
 
     def _result(
         self, entry: IndexEntry, skip: Skip | None, verified: RowMatches, threshold: float | None, *, redelivery: bool
@@ -212,6 +239,8 @@ class IndexLookup:
         if threshold is not None:
             return match.similarity >= threshold
         return match.similarity >= self.options.threshold or match.reason == "containment"
+
+    # Stored documents and clusters
 
     def document(self, document_id: str) -> tuple[IndexEntry, str | None] | None:
         """Return the entry of a stored document, and the id of the first document in its cluster.
@@ -251,14 +280,7 @@ class IndexLookup:
         members.sort(key=lambda member: (member.time_ms, member.id))
         return StoredCluster(tuple(members), size, spread_of(counts, earliest, scope, label_bytes))
 
-    def matches_of(self, entry: IndexEntry) -> LookupResult:
-        """Find the near-duplicates that the index has now for a stored document."""
-        content = entry.content
-        # A document that is skipped for its text has an entry, but is in no bucket.
-        skips = self.options.stored_skip_reasons([content])
-        band_keys = self._preparer.band_keys([content])
-        matches = {} if skips else self._find([entry], band_keys, [0], self.options.threshold)
-        return self._result(entry, skips.get(0), matches.get(0, RowMatches()), threshold=None, redelivery=True)
+    # Comparisons
 
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
         options = self.options
@@ -291,24 +313,8 @@ class IndexLookup:
 
     def compare_text(self, query: LookupQuery, entry: IndexEntry, time_ms: int) -> DocumentComparison:
         """Compare a text with a stored document, as if the text arrived at ``time_ms``; raise as ``query_scope``."""
-        (compared,) = self._preparer.prepare([self._document(query, time_ms)]).entries
+        (compared,) = self._preparer.prepare([self._document_of(query, time_ms)]).entries
         return self.compare(compared, entry)
-
-    def _find(
-        self, entries: Sequence[IndexEntry], band_keys: NDArray[np.uint32], rows: Sequence[int], threshold: float
-    ) -> dict[int, RowMatches]:
-        """Look up rows and compare them with their candidates; return the matches of each row with candidates.
-
-        Matches have at least the lower one of ``threshold`` and the profile's threshold, or the containment rule.
-        """
-        if not rows:
-            return {}
-        hits = hits_by_row(rows, self._reader.look_up([entries[row].number for row in rows], band_keys[list(rows)]))
-        copy_rows = [row for row, hit in hits.items() if hit.may_miss_copies]
-        documents = [(entries[row].number, entries[row].digest) for row in copy_rows]
-        copies = zip(copy_rows, self._reader.look_up_copies(documents) if documents else (), strict=True)
-        matches, _ = self._verifier.verify(entries, band_keys, hits, Copies(dict(copies)), threshold=threshold)
-        return matches
 
 
 def _entry_to_compare(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:

@@ -68,8 +68,8 @@ def backlog(count: int = 12, **options) -> tuple[World, Daemon]:
 
 def ahead_of(daemon: Daemon) -> list[int]:
     """Return the offsets of the batch ahead."""
-    polled = daemon.loop._reader._polled
-    return [position.offset for position in polled.positions()] if isinstance(polled, Batch) else []
+    batch = daemon.loop._reader.batch_ahead()
+    return [] if batch is None else [position.offset for position in batch.positions()]
 
 
 def offsets_of(world: World) -> dict[int, int]:
