@@ -22,8 +22,7 @@ from streamdedup.settings.redis import CONNECT_TIMEOUT_S, LONE_USER, URL_ALLOWED
 from streamdedup.settings.tls import tls_file_mistakes
 from streamdedup.similarity.measures import MEASURES
 
-#: TLS options in the URL of a program: those that name files, in the order of ``tls_file_mistakes``; and all. Daemons
-#: have keys of ``[redis]``.
+#: TLS options in the URL of a program: those that name files, in the order of ``tls_file_mistakes``; and all.
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _TLS_OPTIONS = frozenset({*_TLS_FILES, "ssl_check_hostname"})
 

@@ -7,9 +7,8 @@ An event is a stable name with fields, ``log.info("batch_committed", records=500
 ``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; the output
 of both is the same.
 
-The clients of Kafka and Redis log requests at debug level, with passwords and documents: below ``warning`` none of
-their log records pass. While a server is away the clients log the same warning several times a second:
-``ClientRepeats`` lets one pass in a minute.
+While a server is away the clients of Kafka and Redis log the same warning several times a second: ``ClientRepeats``
+lets one pass in a minute.
 """
 
 import json

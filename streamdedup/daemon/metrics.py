@@ -27,8 +27,7 @@ _COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 #: Stages of a batch, in the thread of the loop; ``ahead`` is the time of the thread that prepares the next batch.
 STAGES = ("poll", "prepare", "index", "publish", "ahead")
-#: Kinds of rebuilds by daemons: of a whole index; of its gap; of the gap after a switch to an index that
-#: `index prepare` has built.
+#: Kinds of rebuilds by daemons: of a whole index; of its gap; of the gap of an index that `index prepare` has built.
 REBUILD_KINDS = ("lost", "gap", "switch")
 
 
@@ -43,9 +42,8 @@ class Awaited(StrEnum):
     INDEX = "the index"  # being rebuilt or deleted
 
 
-def _profile_counter(text: str, action: str) -> DeclaredMetric[Counter]:
-    """Declare a counter by profile; ``begin_at_zero`` creates its series."""
-    return DeclaredMetric(Counter, text, action, "profile")
+def _profile_counter(text: str, action: str, *labels: str) -> DeclaredMetric[Counter]:
+    return DeclaredMetric(Counter, text, action, "profile", *labels)
 
 
 _counter = partial(DeclaredMetric, Counter)
@@ -80,10 +78,9 @@ class Metrics(MetricSet):
         "Deletions of documents that the index did not know.",
         "A share that jumps: [deletions have no effect](operating.md#deletions-have-no-effect).",
     )
-    documents_flawed = _counter(
+    documents_flawed = _profile_counter(
         "Documents whose key is not their id, or whose source or published_at is unusable.",
         "Reason key: [deletions have no effect](operating.md#deletions-have-no-effect). Others: correct the field.",
-        "profile",
         "reason",
     )
     skipped = _counter("Documents skipped.", "A share that jumps: ask the producer.", "profile", "reason")
@@ -116,10 +113,9 @@ class Metrics(MetricSet):
         "Candidates accepted as near-duplicates, suppressed ones included.",
         "A small share of the candidates: `streamdedup tune`.",
     )
-    suppressed = _counter(
+    suppressed = _profile_counter(
         "Near-duplicates that a rule of the profile keeps out of alerts.",
         "More than intended: check the rules. A pair may count twice.",
-        "profile",
         "rule",
     )
     candidates_rejected = _profile_counter(
@@ -219,10 +215,9 @@ class Metrics(MetricSet):
         "Not 0: [the index is lost](operating.md#the-index-is-lost).",
         "profile",
     )
-    index_rebuilds = _counter(
+    index_rebuilds = _profile_counter(
         "Rebuilds of the index, by kind.",
         "Lost or gap: find out why [the index was lost](operating.md#the-index-is-lost).",
-        "profile",
         "kind",
     )
     store_used_bytes = _gauge(
@@ -274,7 +269,7 @@ class Metrics(MetricSet):
         for profile in dict.fromkeys(profile_of.values()):
             _create_series(profile, of_profile)
             self.index_lost_timestamp_seconds.labels(profile)
-            for name, declared in self.declared().items():  # of `_profile_counter`
+            for name, declared in self.declared().items():  # counters by profile alone
                 if declared.kind is Counter and declared.labels == ("profile",):
                     getattr(self, name).labels(profile)
 

@@ -7,8 +7,8 @@ outside the group: it skips step 2 below, and passes generation 0. ``cli.checks`
 Until a rebuild ends no daemon takes over a partition: a document that is compared with half of an index would never
 find its pairs with the other half. A lost index is built anew as a staging index (``index.contract``), which no daemon
 can open. An index with a gap keeps its entries; its announced attempts show the gap to every daemon until all of it is
-replayed. The lease on the staging index is the right to rebuild: a process that does not extend its lease for a minute
-loses it.
+replayed. The lease on the staging index is the right to rebuild; a process that does not extend it for a minute has
+lost it.
 
 Steps, for each profile (3 to 5 are those of ``rebuild_run``):
     1. ``begin``: take the lease, and look for the losses under it. Delete the index unless it has a fillable gap.

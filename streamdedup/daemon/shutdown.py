@@ -28,8 +28,7 @@ STOP_TIMEOUT_S = 8.0
 #: Number of checks of the watchdog within its limit. The watchdog counts checks, not seconds, so a process that was
 #: frozen (SIGSTOP, a suspended laptop) gets the full limit again.
 WATCHDOG_CHECKS = 10
-#: Signals within this time after the first one are the same request, in seconds: a wrapper may signal the process and
-#: its group.
+#: Signals within this time after the first are one request, in seconds: a wrapper may signal process and group.
 SAME_REQUEST_S = 0.5
 #: Time to write the last line, in seconds; with ``STOP_TIMEOUT_S`` below the limits of supervisors.
 _LAST_LINE_S = 1.0

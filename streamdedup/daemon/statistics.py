@@ -7,7 +7,7 @@ docs/metrics.md.
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -29,8 +29,7 @@ from streamdedup.wire import ErrorCode, Flaw
 
 #: Interval of the summary in the log, in seconds.
 _SUMMARY_S = 60.0
-#: Interval of requests for statistics of the index, in seconds. An idle daemon notices within this time that the
-#: index's server is away.
+#: Interval of requests to the indexes, in seconds. An idle daemon notices within this time that their server is away.
 _STATS_S = 10.0
 #: Share of the memory limit to which the memory must fall after a warning (``NEARLY_FULL``) before the next one.
 _ROOM_AGAIN = 0.8
@@ -50,7 +49,7 @@ class Statistics:
         self._summary: Counter[str] = Counter()  # counts since the last summary
         self._summary_at_s = monotonic()
         #: Documents that have reached limits, by profile; logged by ``close``.
-        self._limits: dict[str, ReachedLimits] = {}
+        self._limits: defaultdict[str, ReachedLimits] = defaultdict(ReachedLimits)
         self.lags = Lags(metrics, monotonic)
         self._stats_at_s = -math.inf  # the first `observe` asks the index
         self._rebalances_count = 0  # rebalances of the present source that are in the metric
@@ -84,7 +83,7 @@ class Statistics:
                 log.warning("document_flawed", flaw=flaw, position=str(position))
         for profile, detected in result.detected.items():
             self._count_detected(profile, detected)
-            self._limits[profile] = self._limits.get(profile, ReachedLimits()) + ReachedLimits.of(detected)
+            self._limits[profile] += ReachedLimits.of(detected)
         self._count_dead_letters(dead_letters)
         self._observe_latency(decoded.batch)
         metrics.last_commit_timestamp_seconds.set(clock.now_ms() / 1000)

@@ -89,8 +89,7 @@ class WindowStart:
             if state.high_water_mark is None:
                 continue  # the index has never seen the partition
             in_kafka = BrokerState(batch.topic_ids.get(topic, ""), source.end(partition))
-            # Above 0 the topic was created again before: the index already has the mark of the new topic, which
-            # `is_recreated` compares.
+            # Above 0 the topic was created again before, and the index already has the mark of the new one.
             if state.incarnation > 0 or is_recreated(state.high_water_mark, state.topic_id, in_kafka):
                 return True
         return False

@@ -52,8 +52,7 @@ from streamdedup.wire import Document, Match
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
 #: States of documents whose earlier version or attempt may own claims. The lives of the claims are extended also for
-#: pairs that do not match now, for example because of the window: a pair that matches later is not alerted a second
-#: time.
+#: pairs that do not match now, for example because of the window: a pair that matches later is not alerted twice.
 _KNOWN_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
 
 
@@ -173,8 +172,7 @@ class Detector:
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
                 replayed_count += skip is None and state is InsertState.REPLAYED
-                # A warm-up document counts as silent and may emit: ``times_allow_pair`` leaves out only pairs of two
-                # warm-up documents.
+                # A warm-up document counts as silent and may emit: ``times_allow_pair`` excludes only pairs of two.
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:

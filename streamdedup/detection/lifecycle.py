@@ -51,19 +51,14 @@ class Lifecycle:
     def insert(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> InsertedBatch:
         """Insert the entries of a chunk.
 
-        Steps:
-            1. Insert entries for new documents.
-            2. Compute the entries after appends; they get further rows.
-            3. Remove the replaced versions from their buckets, then replace their entries and renew their clusters.
+        First insert the entries of new documents. Then compute the entries after appends, which get further rows. Last
+        remove replaced versions from their buckets, replace their entries and renew their clusters.
         """
         fence_list = list(fences.values())
-        # 1. Insert.
         inserted = self._insert_entries(prepared, fence_list)
-        # 2. Appends.
         appended = self._appender.append(prepared.appends, fences)
         band_keys, skips = self._with_appended(prepared, [version.entry for version in appended.versions])
         versions = [*inserted, *appended.versions]
-        # 3. Replace.
         self._replace([version for version in versions if version.state is InsertState.REPLACED], fence_list)
         compares = self._options.compares_redeliveries
         collisions = [

@@ -172,8 +172,7 @@ class _Prefixes:
         # n (module docstring) of each set as the smaller one of a pair.
         self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
         self._postings = self._postings_of(sizes - least_common + self._needed)
-        # Prefix lengths for look-ups. The smaller set y is not known yet, so n is that of the looked-up set x, which is
-        # at least that of any y.
+        # Prefix lengths for look-ups. The smaller set y is not known yet; n of the looked-up set x is at least its n.
         self._lookup_lengths = np.minimum(sizes - _least_counts(bounds.of_larger, sizes) + self._needed, sizes)
         # For each set, the row of the first set that is large enough to be similar to it: the length filter.
         self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
@@ -194,8 +193,8 @@ class _Prefixes:
         begins = np.searchsorted(self._postings, ranks + np.repeat(self._first_large_enough[low:high], counts))
         lengths = np.searchsorted(self._postings, ranks + np.repeat(np.arange(low, high), counts)) - begins
         offsets = offsets_of(counts)
-        # ``reduceat`` refuses an offset at the end of the array, hence the appended 0; and it gives no 0 for an empty
-        # range, hence the factor.
+        # ``reduceat`` refuses an offset at the end of the array (hence the 0), and gives no 0 for an empty range (hence
+        # the factor).
         totals = np.add.reduceat(np.append(lengths, 0), offsets[:-1]) * (counts > 0)
         for row in np.flatnonzero(totals).tolist():
             elements = slice(offsets[row], offsets[row + 1])

@@ -4,9 +4,8 @@ Called by `sketch`, which signs documents, by `measures`, which estimates from s
 and `evaluation`. A change to the functions needs a new `ALGORITHM`, and touches docs/format.md.
 
 Source: A. Broder, "On the resemblance and containment of documents" (1997); J. Leskovec, A. Rajaraman, J. Ullman,
-"Mining of Massive Datasets", chapter 3.3. A hash function h puts all shingles in an order; a set's smallest hash
-value names its first shingle in that order. Two sets have the same first shingle exactly when the first one of their
-union lies in both:
+"Mining of Massive Datasets", chapter 3.3. A hash function h puts all shingles in an order; a set's smallest hash value
+names its first shingle. Two sets have the same first shingle exactly when the first one of their union lies in both:
 
     P( min h(A) = min h(B) ) = |A and B| / |A or B| = J(A, B)
 
