@@ -9,7 +9,6 @@ nearly full is compared with its exact copies too, because they may have come si
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import Hits
 
 #: Candidates of a document with a full bucket, exact copies included. With so few a document in a storm costs about
@@ -36,18 +35,6 @@ class BucketHits(NamedTuple):
     def may_miss_copies(self) -> bool:
         """Whether a bucket, full or near capacity, may hide exact copies or have refused them."""
         return self.is_near_capacity or self.full_count > 0
-
-
-class Copies(NamedTuple):
-    """Members of the buckets of exact copies.
-
-    Attributes:
-        by_row: Numbers of documents with the same content, by batch row, for rows that may miss copies.
-        entries: Index entries that ``copy_buckets`` has read, by number; verification does not read them again.
-    """
-
-    by_row: Mapping[int, Sequence[int]]
-    entries: Mapping[int, IndexEntry] = {}
 
 
 def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:

@@ -78,7 +78,7 @@ class Clusters:
         incarnations = [entries.get(member.entry.number, member.entry).content.incarnation for member in members]
         joined: list[tuple[IndexEntry, IndexEntry]] = []  # each document, and the first document of its cluster
         for member in members:
-            entry, first = member.entry, self._first(member, entries)
+            entry, first = member.entry, self._first_to_join(member, entries)
             if first is None:
                 # ``set_clusters`` with the present cluster returns its counts, and changes no cluster.
                 first = _first_of_present_cluster(entry, entries)
@@ -116,7 +116,7 @@ class Clusters:
             entries |= self._store.get_entries(sorted(firsts))
         return entries
 
-    def _first(self, member: Member, entries: dict[int, IndexEntry]) -> IndexEntry | None:
+    def _first_to_join(self, member: Member, entries: dict[int, IndexEntry]) -> IndexEntry | None:
         """Return the first document in the cluster that a document joins; None if the document joins no cluster.
 
         The two are compared by scope, suppression rules, and similarity or containment, not by times or band keys.

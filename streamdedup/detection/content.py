@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from streamdedup.errors import MessageError
-from streamdedup.index.documents import MAX_COUNT, Content
+from streamdedup.index.documents import EMPTY_CONTENT, MAX_COUNT, Content
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.runs import ranges
 from streamdedup.text.shingle_hashes import repetitions
@@ -49,10 +49,10 @@ def content_after_append(shingler: Shingler, sketcher: Sketcher, content: Conten
     gained_count = int(gained.element_counts[0])  # with the tail
     if not gained_count:
         return content
-    stored_sketch, hashes, stop_only = _kept(content, gained, shingler.options.size)
+    stored, hashes, stop_only = _kept(content, gained, shingler.options.size)
     return replace(
         content,
-        sketch=_extended(shingler, sketcher, stored_sketch, hashes),
+        sketch=_extended(shingler, sketcher, stored, hashes),
         token_count=min(content.token_count + int(gained.token_counts[0]), MAX_COUNT),
         element_count=min(content.element_count - len(content.tail) + gained_count, MAX_COUNT),
         tail=tuple(gained.tails.tolist()),
@@ -60,44 +60,41 @@ def content_after_append(shingler: Shingler, sketcher: Sketcher, content: Conten
     )
 
 
-def _kept(content: Content, gained: ShingleBatch, size: int) -> tuple[Sketch | None, NDArray[np.uint32], bool]:
-    """Return what the whole text has: the stored sketch or None, the gained hashes, and whether they are stops only."""
+def _kept(content: Content, gained: ShingleBatch, size: int) -> tuple[Sketch, NDArray[np.uint32], bool]:
+    """Return what the whole text keeps of stored sketch and gained hashes, and whether all are stop shingles."""
     stop_only = bool(gained.stop_only[0])
     if content.element_count < size:
         # The stored text was one short shingle, which the whole text does not have. All its elements are in the tail,
         # so the gained hashes are all shingles of the whole text.
-        return None, gained.hashes, stop_only
+        return EMPTY_CONTENT.sketch, gained.hashes, stop_only
     # A text keeps its stop shingles only where it has no other shingles.
     if content.stop_only and not stop_only:
-        return None, gained.hashes, stop_only
+        return EMPTY_CONTENT.sketch, gained.hashes, False
     if stop_only and not content.stop_only:
         return content.sketch, gained.hashes[:0], False
     return content.sketch, gained.hashes, stop_only
 
 
-def _extended(
-    shingler: Shingler, sketcher: Sketcher, stored_sketch: Sketch | None, hashes: NDArray[np.uint32]
-) -> Sketch:
+def _extended(shingler: Shingler, sketcher: Sketcher, stored: Sketch, hashes: NDArray[np.uint32]) -> Sketch:
     """Return the sketch of the stored shingles and the gained ``hashes``: of their union, or in a bag of their sum.
 
-    ``stored_sketch`` is None if the whole text has the gained shingles only. In a bag ``hashes`` are plain shingle
-    hashes with repetitions, while the stored hashes are occurrence hashes: the first occurrence of a shingle has the
-    plain hash, each further one a hash of its own.
+    In a bag ``hashes`` are plain shingle hashes with repetitions, while the stored hashes are occurrence hashes: the
+    first occurrence of a shingle has the plain hash, each further one a hash of its own.
     """
-    if stored_sketch is not None and stored_sketch.signature is not None:
+    if stored.hashes is None:
+        assert stored.signature is not None
         if shingler.options.bag:  # a signature counts no repetitions
             text = (
                 f"a bag of more than {sketcher.exact_limit} shingles is kept by its signature and cannot be continued"
             )
             raise MessageError(ErrorCode.BAG_TOO_LARGE, text)
         gained = sketcher.family.sign(hashes, np.array([0, hashes.size]))[0]
-        signature = np.minimum(stored_sketch.signature, gained)
+        signature = np.minimum(stored.signature, gained)
         # Too great a count, because it has shingles in both parts twice: ``signature_sketch`` caps it.
-        return sketcher.signature_sketch(stored_sketch.count + len(hashes), signature)
-    stored = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes
+        return sketcher.signature_sketch(stored.count + len(hashes), signature)
     if shingler.options.bag:
-        hashes = _occurrence_hashes(stored, hashes)
-    union = np.union1d(stored, hashes)
+        hashes = _occurrence_hashes(stored.hashes, hashes)
+    union = np.union1d(stored.hashes, hashes)
     sketches, _ = sketcher.sketch(union, np.array([0, union.size]))
     return sketches[0]
 

@@ -5,7 +5,7 @@ Called by ``detector``.
 
 from collections.abc import Mapping, Sequence
 
-from streamdedup.detection.candidates import BucketHits, Copies
+from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.entry_chunks import BUDGET_BYTES, read_chunks, weight_bytes
 from streamdedup.detection.model import InsertedBatch
 from streamdedup.index.contract import DocumentStore
@@ -15,22 +15,22 @@ from streamdedup.index.values import Fence, FoundNearCapacity
 
 def insert_and_look_up_copies(
     store: DocumentStore, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]
-) -> Copies:
+) -> tuple[dict[int, list[int]], dict[int, IndexEntry]]:
     """Insert each document with a bucket that is full or near capacity in its bucket of exact copies.
 
     The present members of a bucket near capacity are inserted in their buckets of exact copies, too: the bucket still
     returns all of them; once it is full, it returns only some.
 
-    Returns the copies found in the buckets, with read entries of at most ``BUDGET_BYTES``.
+    Returns the numbers of the copies found, by row, and by number the entries that were read, at most ``BUDGET_BYTES``.
     """
     rows = [row for row, hit in hits.items() if hit.may_miss_copies]
     if not rows:
-        return Copies({})
+        return {}, {}
     near_capacity = [row for row in rows if hits[row].is_near_capacity]
     members, entries = _members(store, batch, hits, near_capacity, fences)
     documents = [(batch.entries[row].number, batch.entries[row].digest) for row in rows]
     copies = store.insert_copies(documents, fences, members)
-    return Copies(dict(zip(rows, copies, strict=True)), entries)
+    return dict(zip(rows, copies, strict=True)), entries
 
 
 def _members(

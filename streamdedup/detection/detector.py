@@ -98,13 +98,13 @@ class Detector:
         batch = self._lifecycle.insert(prepared, fences)
         # 2. Insert in buckets and look up.
         hits, bucket_counts = self._insert_and_look_up(batch, fence_list)
-        exact_copies = insert_and_look_up_copies(self._store, batch, hits, fence_list)
+        exact_copies, read_entries = insert_and_look_up_copies(self._store, batch, hits, fence_list)
         # 3. Verify.
         emitting, emission_counts = self._emitting_rows(batch, fences)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}
         known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
         verified, verified_counts = self._verifier.verify(
-            batch.entries, batch.band_keys, emitting_hits, exact_copies, known_rows=known_rows
+            batch.entries, batch.band_keys, emitting_hits, exact_copies, known_rows=known_rows, read_before=read_entries
         )
         # 4. Save pending matches.
         pending = self._save_pending_matches(batch, emitting, verified, fence_list)

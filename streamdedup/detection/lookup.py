@@ -20,7 +20,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from streamdedup.detection.appending import collision
-from streamdedup.detection.candidates import Copies, hits_by_row
+from streamdedup.detection.candidates import hits_by_row
 from streamdedup.detection.captions import Caption, read_caption
 from streamdedup.detection.clusters import spread_of
 from streamdedup.detection.entry_chunks import read_chunks
@@ -205,7 +205,7 @@ class IndexLookup:
         copy_rows = [row for row, hit in hits.items() if hit.may_miss_copies]
         documents = [(entries[row].number, entries[row].digest) for row in copy_rows]
         copies = zip(copy_rows, self._reader.look_up_copies(documents) if documents else (), strict=True)
-        matches, _ = self._verifier.verify(entries, band_keys, hits, Copies(dict(copies)), threshold=threshold)
+        matches, _ = self._verifier.verify(entries, band_keys, hits, dict(copies), threshold=threshold)
         return matches
 
     def _result(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.detection.candidates import BucketHits, Copies, promising_candidates, with_copies
+from streamdedup.detection.candidates import BucketHits, promising_candidates, with_copies
 from streamdedup.detection.comparison import Comparer
 from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.model import DetectionResult, DetectorOptions, pair_key, pair_side
@@ -39,14 +39,6 @@ class RowMatches(NamedTuple):
     unmatched: AbstractSet[bytes] = frozenset()
 
 
-class _NearDuplicates(NamedTuple):
-    """The near-duplicates among candidates."""
-
-    matches: dict[Pair, tuple[bytes, Match]]  # with pair keys
-    suppressed_by: dict[Pair, SuppressionRule]
-    known_keys: Mapping[int, set[bytes]]  # keys of the pairs with all candidates that exist, by known row
-
-
 class Verifier:
     """Finds the near-duplicates among candidates, whose entries are read in chunks."""
 
@@ -60,23 +52,26 @@ class Verifier:
         entries: Sequence[IndexEntry],
         band_keys: NDArray[np.uint32],
         hits: Mapping[int, BucketHits],
-        copies: Copies,
+        copies: Mapping[int, Sequence[int]],
         *,
         known_rows: Collection[int] = (),
+        read_before: Mapping[int, IndexEntry] = {},
         threshold: float | None = None,
     ) -> tuple[dict[int, RowMatches], DetectionResult]:
         """Compare documents with their candidates; return the matches of each row in ``hits``, and the counts.
 
         Args:
             hits: Candidates by row, for the rows to compare.
+            copies: Numbers of exact copies by row, for rows that may miss them.
             known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.
+            read_before: Entries of candidates that are not to be read again, by number.
             threshold: A lower similarity from which pairs match; None, or a higher one, for the profile's threshold.
         """
         promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in hits.items()}
-        candidates = {row: with_copies(promising[row], copies.by_row.get(row, ()), hits[row]) for row in hits}
+        candidates = {row: with_copies(promising[row], copies.get(row, ()), hits[row]) for row in hits}
         comparer = Comparer(self._options, self._sketcher, entries, band_keys, threshold)
         matches, suppressed_by, known_keys = self._near_duplicates(
-            comparer, entries, candidates, copies.entries, known_rows
+            comparer, entries, candidates, read_before, known_rows
         )
         verified: dict[int, RowMatches] = {}
         dropped_count = 0
@@ -107,8 +102,12 @@ class Verifier:
         candidates: Mapping[int, Sequence[int]],
         read_before: Mapping[int, IndexEntry],
         known_rows: Collection[int],
-    ) -> _NearDuplicates:
-        """Read the candidates of all rows in chunks, and compare them; ``read_before`` has entries by number."""
+    ) -> tuple[dict[Pair, tuple[bytes, Match]], dict[Pair, SuppressionRule], dict[int, set[bytes]]]:
+        """Read the candidates of all rows in chunks, and compare them.
+
+        Returns the matches with their pair keys, the rules that suppress some of them, and for each known row the keys
+        of the pairs with all candidates that exist.
+        """
         rows_of: dict[int, list[int]] = defaultdict(list)  # by candidate
         for row, numbers in candidates.items():
             for number in numbers:
@@ -127,4 +126,4 @@ class Verifier:
                 for row in rows_of[number]:
                     if row in known_rows:
                         known_keys[row].add(pair_key(pair_side(entries[row]), pair_side(candidate)))
-        return _NearDuplicates(matches, suppressed_by, known_keys)
+        return matches, suppressed_by, known_keys
