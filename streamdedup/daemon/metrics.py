@@ -83,7 +83,7 @@ class Metrics(MetricSet):
         "Reason key: [deletions have no effect](operating.md#deletions-have-no-effect). Others: correct the field.",
         "reason",
     )
-    skipped = _counter("Documents skipped.", "A share that jumps: ask the producer.", "profile", "reason")
+    skipped = _profile_counter("Documents skipped.", "A share that jumps: ask the producer.", "reason")
     future_times = _counter(
         "Documents whose record time was in the future.",
         "More than 1 % of the records: [set the producer's clock](operating.md#times-in-the-future).",
