@@ -1,7 +1,8 @@
 """The Litestar application: its routes, and how an exception becomes a problem. Called by ``cli.serve``.
 
-The docstring of a handler is the description of its operation in the OpenAPI document. A function that a handler passes
-to ``IndexThread.call`` runs in that thread.
+The docstring of a handler is the description of its operation in the OpenAPI document. ``served`` is the profile that
+the path of a request names (``_served_profile``). A function that a handler passes to ``IndexThread.call`` runs in that
+thread.
 """
 
 import asyncio
@@ -14,11 +15,9 @@ import structlog
 from litestar import Litestar, MediaType, Request, Response, get, post, route
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
-from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, PathParameter, QueryParameter
 from litestar.response.base import ASGIResponse
-from litestar.types import Dependencies
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from streamdedup.detection.lookup import DocumentComparison
@@ -29,7 +28,7 @@ from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, parse_event_id
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.index_thread import IndexThread, ServedProfile, StoredDocument
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.openapi import describe
+from streamdedup.serve.openapi import openapi_route
 from streamdedup.serve.page import page_routes
 from streamdedup.serve.problems import PROBLEM_JSON, Problem, RequestProblem, place_of, request_problem_of
 from streamdedup.serve.requests import (
@@ -70,12 +69,14 @@ log = structlog.get_logger("streamdedup.serve")
 
 _Request = Request[Any, Any, Any]
 _Thread = NamedDependency[IndexThread]
+_Served = NamedDependency[ServedProfile]
 # `access.Gate` gives the routes the undecoded path, so that an id may contain `%2F`. Handlers therefore decode ids of a
 # path; the framework decodes those of a query.
 _DocumentId = Annotated[str, PathParameter(description="Id of a document, percent-encoded.", schema_extra=ID_SCHEMA)]
 
 
 def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
+    """Describe problems with these statuses, and with those that any request may get."""
     return {
         status: ResponseSpec(Problem, generate_examples=False, description="Problem.", media_type=PROBLEM_JSON)
         for status in sorted({*statuses, 400, 401, 408, 429, 500, 503})
@@ -87,12 +88,11 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
-async def look_up(request: _Request, profile: FromPath[str], thread: _Thread) -> LookupBody:
+async def look_up(request: _Request, served: _Served, thread: _Thread) -> LookupBody:
     """Find the near-duplicates of a text.
 
     The matches are those that a daemon would find if the text arrived now.
     """
-    served = _served_profile(thread, profile)
     check_content_type(request.headers.get("content-type", ""))
     lookup = decode_lookup(await request.body(), served.max_text_bytes)
     # A `limit` has no fraction, but is a float, so that JSON may also write it as 1.0 (`schemas.LookupRequest`).
@@ -100,11 +100,8 @@ async def look_up(request: _Request, profile: FromPath[str], thread: _Thread) ->
 
 
 @post("/v1/profiles/{profile:str}/lookup:batch", status_code=200, responses=_problems(404, 413, 415, 422))
-async def look_up_batch(
-    request: _Request, profile: FromPath[str], thread: _Thread, batches: NamedDependency[BatchLookup]
-) -> LookupBatchBody:
+async def look_up_batch(request: _Request, served: _Served, batches: NamedDependency[BatchLookup]) -> LookupBatchBody:
     """Find the near-duplicates of up to 500 texts, each for itself; a problem with a text is reported in its place."""
-    served = _served_profile(thread, profile)
     check_content_type(request.headers.get("content-type", ""))
     return LookupBatchBody(await batches.look_up(served, await request.body()))
 
@@ -113,16 +110,16 @@ async def look_up_batch(
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}", responses=_problems(404, 422))
-async def document(profile: FromPath[str], document_id: _DocumentId, thread: _Thread) -> DocumentBody:
+async def document(served: _Served, document_id: _DocumentId, thread: _Thread) -> DocumentBody:
     """Return a document of the index, without its text; the id is percent-encoded."""
-    served, decoded_id = _served_profile(thread, profile), decode_path_id(document_id)
+    decoded_id = decode_path_id(document_id)
     return document_body(served, await thread.call(served, lambda: served.document(decoded_id)))
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
-async def document_matches(profile: FromPath[str], document_id: _DocumentId, thread: _Thread) -> DocumentMatchesBody:
+async def document_matches(served: _Served, document_id: _DocumentId, thread: _Thread) -> DocumentMatchesBody:
     """Return the near-duplicates of a document of the index, and its cluster."""
-    served, decoded_id = _served_profile(thread, profile), decode_path_id(document_id)
+    decoded_id = decode_path_id(document_id)
 
     def find_matches() -> DocumentMatchesBody:
         stored = served.document(decoded_id)
@@ -134,14 +131,13 @@ async def document_matches(profile: FromPath[str], document_id: _DocumentId, thr
 
 @get("/v1/profiles/{profile:str}/compare", responses=_problems(404, 422))
 async def compare(
-    profile: FromPath[str],
+    served: _Served,
     thread: _Thread,
     aligner: NamedDependency[TextAligner],
     a: Annotated[str, QueryParameter(description="Id of a document.", schema_extra=ID_SCHEMA)],
     b: Annotated[str, QueryParameter(description="Id of another document.", schema_extra=ID_SCHEMA)],
 ) -> CompareBody:
     """Compare two documents of the index, and align their texts where Kafka still has both."""
-    served = _served_profile(thread, profile)
     check_id(a, "a")
     check_id(b, "b")
 
@@ -151,16 +147,14 @@ async def compare(
 
     stored_a, stored_b, comparison = await thread.call(served, compare_stored)
     alignment = await aligner.align(served.decoder, stored_a.entry, stored_b.entry)
-    bodies = document_body(served, stored_a), document_body(served, stored_b)
-    return compare_body(*bodies, comparison, alignment)
+    return compare_body(document_body(served, stored_a), document_body(served, stored_b), comparison, alignment)
 
 
 @post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 409, 413, 415, 422))
 async def compare_text(
-    request: _Request, profile: FromPath[str], thread: _Thread, aligner: NamedDependency[TextAligner]
+    request: _Request, served: _Served, thread: _Thread, aligner: NamedDependency[TextAligner]
 ) -> CompareBody:
     """Compare a text with a document of the index, and align it where Kafka still has the text of the document."""
-    served = _served_profile(thread, profile)
     check_content_type(request.headers.get("content-type", ""))
     request_body = decode_compare(await request.body(), served.max_text_bytes)
 
@@ -206,7 +200,7 @@ async def alerts(
 ) -> ASGIResponse:
     """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
     if profile is not None:
-        _served_profile(thread, profile)  # raises for an unknown profile
+        _served_profile(profile, thread)  # raises for an unknown profile
     return _stream(feeds.alerts, profile, last_event_id, recent)
 
 
@@ -266,8 +260,8 @@ async def show_metrics(metrics: NamedDependency[ServeMetrics]) -> Response[bytes
     return Response(generate_latest(metrics.registry), media_type=_METRICS_TYPE)
 
 
-def _served_profile(thread: IndexThread, name: str) -> ServedProfile:
-    served = thread.profiles.get(name)
+def _served_profile(profile: FromPath[str], thread: _Thread) -> ServedProfile:
+    served = thread.profiles.get(profile)
     if served is None:
         raise RequestProblem("unknown-profile", field="profile")
     return served
@@ -323,29 +317,28 @@ _DESCRIBED: Final = (
 )
 
 
-def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
-    document_json = msgspec.json.encode(describe(_DESCRIBED, dependencies))
-
-    @get("/openapi.json", sync_to_thread=False)
-    def openapi_json() -> Response[bytes]:
-        return Response(document_json, media_type=MediaType.JSON)
-
-    return openapi_json
-
-
 def create_app(
     thread: IndexThread, aligner: TextAligner, feeds: Feeds, metrics: ServeMetrics, max_body_bytes: int
 ) -> Litestar:
     batches = BatchLookup(thread)
     dependencies = {
         "thread": Provide(lambda: thread, sync_to_thread=False),
+        "served": Provide(_served_profile, sync_to_thread=False),
         "batches": Provide(lambda: batches, sync_to_thread=False),
         "aligner": Provide(lambda: aligner, sync_to_thread=False),
         "feeds": Provide(lambda: feeds, sync_to_thread=False),
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }
     return Litestar(
-        [compare_options, *_DESCRIBED, livez, readyz, show_metrics, _openapi_route(dependencies), *page_routes()],
+        [
+            compare_options,
+            *_DESCRIBED,
+            livez,
+            readyz,
+            show_metrics,
+            openapi_route(_DESCRIBED, dependencies),
+            *page_routes(),
+        ],
         dependencies=dependencies,
         exception_handlers={
             RequestProblem: _problem_response,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from litestar import Litestar
+from litestar import Litestar, MediaType, Response, get
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ControllerRouterHandler, Dependencies
@@ -26,7 +27,17 @@ _BODIES: Final = {
 _DESCRIPTION: Final = "Look-ups in the near-duplicate indexes that streamdedup daemons maintain. Nothing is written."
 
 
-def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependencies) -> dict[str, Any]:
+def openapi_route(handlers: Sequence[ControllerRouterHandler], dependencies: Dependencies) -> HTTPRouteHandler:
+    document_json = msgspec.json.encode(_document(handlers, dependencies))
+
+    @get("/openapi.json", sync_to_thread=False)
+    def openapi_json() -> Response[bytes]:
+        return Response(document_json, media_type=MediaType.JSON)
+
+    return openapi_json
+
+
+def _document(handlers: Sequence[ControllerRouterHandler], dependencies: Dependencies) -> dict[str, Any]:
     bearer = SecurityScheme(type="http", scheme="bearer", description="A token of `api.tokens_file`.")
     config = OpenAPIConfig(
         title="streamdedup",
