@@ -6,7 +6,7 @@ the next group; at most ``BATCHES`` requests are looked up at the same time, fur
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -14,7 +14,7 @@ from streamdedup.detection.lookup import LookupResult
 from streamdedup.serve.bodies import lookup_body
 from streamdedup.serve.index_thread import PASS_TEXTS, IndexThread, ServedProfile
 from streamdedup.serve.problems import Problem, RequestProblem, request_problem_of
-from streamdedup.serve.requests import decode_batch, decode_lookup, query_of
+from streamdedup.serve.requests import decode_batch, query_of
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, LookupBatchResult, LookupRequest
 
 #: Batches that are looked up at the same time: a bound for memory, because the answer to one may have
@@ -29,10 +29,7 @@ class BatchLookup:
 
     async def look_up(self, served: ServedProfile, body: bytes) -> list[LookupBatchResult]:
         """Return a result for each text in the body of a request: its answer, or the problem with it."""
-        requests = [
-            _decoded(encoded, served.max_text_bytes, encoded_with_nul)
-            for encoded, encoded_with_nul in decode_batch(body)
-        ]
+        requests = decode_batch(body, served.max_text_bytes)
         _check_limits(requests)
         results: list[LookupBatchResult] = []
         async with self._free_batches:
@@ -45,14 +42,11 @@ class BatchLookup:
     ) -> list[LookupBatchResult]:
         queries = [query_of(request) for request in requests if isinstance(request, LookupRequest)]
         answers = iter(await self._index_thread.look_up_all(served, queries))
-        return [_next_result(request, answers) for request in requests]
-
-
-def _decoded(encoded: bytes, max_text_bytes: int, encoded_with_nul: bytes) -> LookupRequest | Problem:
-    try:
-        return decode_lookup(encoded, max_text_bytes, encoded_with_nul)
-    except RequestProblem as error:
-        return error.body
+        # Problems were not looked up, so each of the other requests takes the next answer.
+        return [
+            LookupBatchResult(problem=request) if isinstance(request, Problem) else _result(request, next(answers))
+            for request in requests
+        ]
 
 
 def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
@@ -64,11 +58,7 @@ def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
         raise RequestProblem("invalid-field", detail, field="limit")
 
 
-def _next_result(request: LookupRequest | Problem, answers: Iterator[LookupResult | Exception]) -> LookupBatchResult:
-    """Return the result of one request; take its answer from ``answers``, which has none for a ``Problem``."""
-    if isinstance(request, Problem):
-        return LookupBatchResult(problem=request)
-    answer = next(answers)
+def _result(request: LookupRequest, answer: LookupResult | Exception) -> LookupBatchResult:
     if isinstance(answer, LookupResult):
         return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
     problem = request_problem_of(answer).body

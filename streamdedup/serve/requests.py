@@ -11,11 +11,12 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from streamdedup.detection.lookup import LookupQuery
-from streamdedup.serve.problems import RequestProblem
+from streamdedup.serve.problems import Problem, RequestProblem
 from streamdedup.serve.schemas import MAX_BATCH_TEXTS, CompareRequest, LookupRequest
 from streamdedup.wire import MAX_DEPTH, id_mistake, is_too_deep, repair_json
 
 T = TypeVar("T")
+R = TypeVar("R", LookupRequest, CompareRequest)
 
 _JSON: Final = "application/json"
 
@@ -42,71 +43,46 @@ def check_content_type(content_type: str) -> None:
         raise RequestProblem("unsupported-media-type", f"send the body as {_JSON}")
 
 
-def decode_lookup(body: bytes, max_text_bytes: int, body_with_nul: bytes | None = None) -> LookupRequest:
-    """Decode the body of a look-up, or a text of a batch, whose second form ``decode_batch`` returns."""
-    request, with_nul = _decode(_lookup_decoder, body)
-    if body_with_nul not in (None, body):
-        with_nul = _lookup_decoder.decode(body_with_nul)
-    _check_text(request.text, body, max_text_bytes)
+def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
+    return _decode_request(_lookup_decoder, body, body, max_text_bytes)
+
+
+def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
+    return _decode_request(_compare_decoder, body, body, max_text_bytes)
+
+
+def decode_batch(body: bytes, max_text_bytes: int) -> list[LookupRequest | Problem]:
+    """Decode the body of a batch; in the place of a text that is refused is the problem with it."""
+    batch, with_nul = _decode(_batch_decoder, body)
+    if not 1 <= len(batch.texts) <= MAX_BATCH_TEXTS:
+        detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(batch.texts):,}"
+        raise RequestProblem("invalid-field", detail, field="texts")
+    requests: list[LookupRequest | Problem] = []
+    for text, text_with_nul in zip(map(bytes, batch.texts), map(bytes, with_nul.texts), strict=True):
+        try:
+            requests.append(_decode_request(_lookup_decoder, text, text_with_nul, max_text_bytes))
+        except RequestProblem as error:
+            requests.append(error.body)
+    return requests
+
+
+def _decode_request(decoder: msgspec.json.Decoder[R], body: bytes, body_with_nul: bytes, max_text_bytes: int) -> R:
+    """Decode a body, or a text of a batch in the two forms of ``_decode``, and check its text and id."""
+    request, with_nul = _decode(decoder, body)
+    if body_with_nul != body:
+        with_nul = decoder.decode(body_with_nul)
+    # In UTF-8 a text is never longer than its JSON, so most texts need not be encoded to be measured.
+    if len(body) > max_text_bytes and (length := len(request.text.encode())) > max_text_bytes:
+        raise RequestProblem("too-large", f"the text is {length:,} bytes long; the limit is {max_text_bytes:,}")
     if request.id is not None:
         check_id(request.id, "id", is_repaired=request.id != with_nul.id)
     return request
 
 
-def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
-    request, with_nul = _decode(_compare_decoder, body)
-    _check_text(request.text, body, max_text_bytes)
-    check_id(request.id, "id", is_repaired=request.id != with_nul.id)
-    return request
-
-
-def decode_batch(body: bytes) -> list[tuple[bytes, bytes]]:
-    """Split the body of a batch into JSON for ``decode_lookup``: each text with U+FFFD and with NUL, as ``_decode``."""
-    batch, with_nul = _decode(_batch_decoder, body)
-    if not 1 <= len(batch.texts) <= MAX_BATCH_TEXTS:
-        detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(batch.texts):,}"
-        raise RequestProblem("invalid-field", detail, field="texts")
-    return list(zip(map(bytes, batch.texts), map(bytes, with_nul.texts), strict=True))
-
-
-def query_of(request: LookupRequest | CompareRequest) -> LookupQuery:
-    """Return the query of a request; ``id`` of a ``CompareRequest`` names the stored document, not the text."""
-    source, scope = request.source, request.scope
-    if isinstance(request, CompareRequest):
-        return LookupQuery(request.text, source=source, scope=scope)
-    return LookupQuery(request.text, id=request.id, threshold=request.threshold, source=source, scope=scope)
-
-
-def _check_text(text: str, body: bytes, max_text_bytes: int) -> None:
-    # In UTF-8 a text is never longer than its JSON, so most texts need not be encoded to be measured.
-    if len(body) > max_text_bytes and (length := len(text.encode())) > max_text_bytes:
-        raise RequestProblem("too-large", f"the text is {length:,} bytes long; the limit is {max_text_bytes:,}")
-
-
-# Ids
-
-
-def decode_path_id(encoded: str) -> str:
-    try:
-        document_id = unquote_to_bytes(encoded).decode()
-    except UnicodeDecodeError:
-        raise RequestProblem("invalid-field", "the id is not UTF-8", field="id") from None
-    check_id(document_id, "id")
-    return document_id
-
-
-def check_id(document_id: str, field: str, *, is_repaired: bool = False) -> None:
-    mistake = id_mistake(document_id, len(document_id.encode()))
-    if is_repaired:  # two ids could become equal by the repair
-        mistake = "contains half of a surrogate pair"
-    if mistake is not None:
-        raise RequestProblem("invalid-field", f"the id {mistake}", field=field)
-
-
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, T]:
-    """Return the value of a body twice: with U+FFFD for half surrogate pairs, as in the daemon, and with NUL for them.
+    """Decode a body into two forms: with U+FFFD for half surrogate pairs, as in the daemon, and with NUL for them.
 
-    Strings that differ have half a surrogate pair.
+    Strings in which the two forms differ have half a surrogate pair.
     """
     if is_too_deep(body):
         raise RequestProblem("malformed-json", f"the body is nested deeper than {MAX_DEPTH} levels")
@@ -134,3 +110,31 @@ def _invalid(error: msgspec.ValidationError) -> RequestProblem:
     if field == "text" and (reason.startswith("Object missing") or reason.endswith("got `null`")):
         return RequestProblem("missing-text", field="text")
     return RequestProblem("invalid-field", reason, field=field)
+
+
+def query_of(request: LookupRequest | CompareRequest) -> LookupQuery:
+    """Return the query of a request; ``id`` of a ``CompareRequest`` names the stored document, not the text."""
+    source, scope = request.source, request.scope
+    if isinstance(request, CompareRequest):
+        return LookupQuery(request.text, source=source, scope=scope)
+    return LookupQuery(request.text, id=request.id, threshold=request.threshold, source=source, scope=scope)
+
+
+# Ids
+
+
+def decode_path_id(encoded: str) -> str:
+    try:
+        document_id = unquote_to_bytes(encoded).decode()
+    except UnicodeDecodeError:
+        raise RequestProblem("invalid-field", "the id is not UTF-8", field="id") from None
+    check_id(document_id, "id")
+    return document_id
+
+
+def check_id(document_id: str, field: str, *, is_repaired: bool = False) -> None:
+    mistake = id_mistake(document_id, len(document_id.encode()))
+    if is_repaired:  # two ids could become equal by the repair
+        mistake = "contains half of a surrogate pair"
+    if mistake is not None:
+        raise RequestProblem("invalid-field", f"the id {mistake}", field=field)
