@@ -21,16 +21,14 @@ class OutageLog:
         #: Class names of the failures since the last success: kinds may alternate, from request to request.
         self._logged: set[str] = set()
 
-    def failed(self, error: Exception) -> None:
-        reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
-        self.failed_with(type(error).__name__, reason)
-
-    def failed_with(self, error: str, reason: str) -> None:
-        if error not in self._logged:
+    def failed(self, error: Exception, reason: str | None = None) -> None:
+        """Report a failure; ``reason`` is by default the error's text, or for a defect its place in the code."""
+        self.error = type(error).__name__
+        if self.error not in self._logged:
+            self._logged.add(self.error)
+            reason = reason or (str(error) if isinstance(error, StreamdedupError) else place_of(error))
             event = f"{self._source}_unavailable"
-            log.warning(event, **self._fields, error=error, reason=reason)
-        self.error = error
-        self._logged.add(error)
+            log.warning(event, **self._fields, error=self.error, reason=reason)
 
     def succeeded(self) -> None:
         if self.error is not None:

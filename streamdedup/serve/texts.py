@@ -55,9 +55,10 @@ class TextAligner:
         for entry in entries:
             if entry.content.first_digest is not None:  # set by the first append
                 return Alignment(None, f"the text of {entry.id} was continued by appends; no record has the whole")
-        texts = await self._read(decoder, entries)
-        if isinstance(texts, str):
-            return Alignment(None, texts)
+        try:
+            texts = await self._read(decoder, entries)
+        except TextMissingError as error:
+            return Alignment(None, str(error))
         text_a, text_b = [a, *texts] if isinstance(a, str) else texts
         return await self._in_thread(lambda: _aligned(text_a, text_b))
 
@@ -66,31 +67,36 @@ class TextAligner:
         for fetcher in self._fetchers.values():
             fetcher.close()
 
-    async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str] | str:
+    async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str]:
+        """Return the texts of documents; ``TextMissingError`` says for people why one cannot be read."""
         now_s = asyncio.get_running_loop().time
         if now_s() < self._paused_until:
-            return self._failure
+            raise TextMissingError(self._failure)
         try:
             async with asyncio.timeout(self._timeout_s):
-                result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
-        except TimeoutError:
+                texts = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
+        except TimeoutError as error:
             # No pause: the time includes the wait for a thread, and calls that hang occupy the threads anyway.
             servers = "Kafka" if decoder.registry is None else "Kafka or the schema registry"
             reason = f"{servers} did not answer within {self._timeout_s:g} s, or earlier comparisons took this time"
-            self._outages.failed_with("TimeoutError", reason)
-            return reason
-        if isinstance(result, StreamdedupError):
+            self._outages.failed(error, reason)
+            raise TextMissingError(reason) from None
+        if isinstance(texts, StreamdedupError):
             self._paused_until = now_s() + _PAUSE_S
-            self._outages.failed(result)
-            is_registry = isinstance(result, RegistryUnavailable | RegistryMisconfigured)
+            self._outages.failed(texts)
+            is_registry = isinstance(texts, RegistryUnavailable | RegistryMisconfigured)
             server = "the schema registry" if is_registry else "Kafka"
             self._failure = f"{server} cannot be read; the reason is in the log of the service"
-            return self._failure
+            raise TextMissingError(self._failure)
         self._outages.succeeded()
-        return result
+        if isinstance(texts, TextMissingError):
+            raise texts
+        return texts
 
-    def _texts_or_error(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str] | str | StreamdedupError:
-        """Fetch the texts in one of the threads; return why a text is missing instead.
+    def _texts_or_error(
+        self, decoder: Decoder, entries: Sequence[IndexEntry]
+    ) -> list[str] | TextMissingError | StreamdedupError:
+        """Fetch the texts in one of the threads.
 
         An expected error is returned, because a request that has given up no longer awaits the call.
         """
@@ -101,7 +107,7 @@ class TextAligner:
             fetcher = self._fetchers[thread]
             return [fetch_text(fetcher, decoder, entry.id, entry.digest.hex(), entry.position) for entry in entries]
         except TextMissingError as error:
-            return str(error)
+            return error
         except Exception as error:
             # The client may be broken: the next call in this thread opens another one.
             if thread in self._fetchers:
