@@ -94,8 +94,8 @@ class ServedProfile:
         return StoredDocument(*entry_and_cluster)
 
 
-class _ProfileQuery(NamedTuple):
-    profile: ServedProfile
+class _ServedQuery(NamedTuple):
+    served: ServedProfile
     query: LookupQuery
 
 
@@ -107,7 +107,7 @@ class IndexThread:
         self._metrics = metrics
         self.now_ms = now_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
-        self._gatherer: Gatherer[_ProfileQuery, LookupResult] = Gatherer(
+        self._gatherer: Gatherer[_ServedQuery, LookupResult] = Gatherer(
             answer=lambda queries: self._run(lambda: self._answer(queries)),
             weigh=lambda query: len(query.query.text),
             max_count=PASS_TEXTS,
@@ -115,41 +115,50 @@ class IndexThread:
         )
         #: Monotonic start of the running call (`STUCK_S`), computing included, or None. Only the thread writes it.
         self._call_began_at: float | None = None
-        self._outages: dict[str, OutageLog] = {}
+        self._outages = {name: OutageLog("index", profile=name) for name in profiles}
         for name in profiles:  # each series begins with the value 0
             metrics.texts.labels(name)
             metrics.store_errors.labels(name)
 
-    async def look_up(self, profile: ServedProfile, query: LookupQuery) -> LookupResult:
-        (answer,) = await self.look_up_all(profile, [query])
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def is_stuck(self) -> bool:
+        began_at = self._call_began_at  # read once, because the thread may reset the attribute between two readings
+        return began_at is not None and time.monotonic() - began_at > STUCK_S
+
+    # In the event loop
+
+    async def look_up(self, served: ServedProfile, query: LookupQuery) -> LookupResult:
+        (answer,) = await self.look_up_all(served, [query])
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     async def look_up_all(
-        self, profile: ServedProfile, queries: Sequence[LookupQuery]
+        self, served: ServedProfile, queries: Sequence[LookupQuery]
     ) -> list[LookupResult | Exception]:
         """Look up texts, each for itself, together with those of concurrent requests.
 
         A text whose look-up fails has the error as its result. ``StoreUnavailable`` is raised if Redis does not answer.
         """
-        answers = self._gatherer.ask([_ProfileQuery(profile, query) for query in queries])
-        return await self._answer_or_outage(profile, answers)
+        answers = self._gatherer.ask([_ServedQuery(served, query) for query in queries])
+        return await self._answer_or_outage(served, answers)
 
-    async def call(self, profile: ServedProfile, function: Callable[[], T]) -> T:
+    async def call(self, served: ServedProfile, function: Callable[[], T]) -> T:
         """Run a function that reads the index of a profile; errors of the function are raised."""
-        return await self._answer_or_outage(profile, self._run(lambda: self._call_and_report(profile, function)))
+        return await self._answer_or_outage(served, self._run(lambda: self._call_and_report(served, function)))
 
-    async def index_error(self, profile: ServedProfile) -> StreamdedupError | None:
+    async def index_error(self, served: ServedProfile) -> StreamdedupError | None:
         """Return why the index of a profile cannot be looked up, or None."""
         try:
             # Each call checks the index before it runs the function.
-            await self.call(profile, lambda: None)
+            await self.call(served, lambda: None)
         except StreamdedupError as error:
             return error
         return None
 
-    async def _answer_or_outage(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
+    async def _answer_or_outage(self, served: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer from the thread; ``StoreUnavailable`` if Redis is away.
 
         Redis is away if a reader's running call, perhaps of another request, takes longer than ``AWAY_S``, or after a
@@ -160,7 +169,7 @@ class IndexThread:
             while not task.done():
                 done, _ = await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S)
                 # After a failed call the outage is known, and no request waits `AWAY_S` again.
-                is_outage_known = self._outages_of(profile).error == StoreUnavailable.__name__
+                is_outage_known = self._outages[served.name].error == StoreUnavailable.__name__
                 if not done and (is_outage_known or self._silence_s() > AWAY_S):
                     raise StoreUnavailable("no answer")  # responses name the kind of error only
             return task.result()
@@ -171,18 +180,13 @@ class IndexThread:
 
     def _silence_s(self) -> float:
         """Return how long the running call has been waiting for Redis; computing does not count."""
-        readers = (profile.reader for profile in self.profiles.values())
+        readers = (served.reader for served in self.profiles.values())
         since = [time_s for reader in readers if (time_s := reader.waiting_since) is not None]
         return time.monotonic() - min(since) if since else 0.0
 
-    def is_stuck(self) -> bool:
-        began_at = self._call_began_at  # read once, because the thread may reset the attribute between two readings
-        return began_at is not None and time.monotonic() - began_at > STUCK_S
-
-    def close(self) -> None:
-        self._thread.shutdown(wait=True, cancel_futures=True)
-
     async def _run(self, function: Callable[[], T]) -> T:
+        """Run a function in the thread, without a check of any index."""
+
         def timed() -> T:
             self._call_began_at = time.monotonic()
             try:
@@ -192,11 +196,14 @@ class IndexThread:
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
 
-    def _answer(self, queries: Sequence[_ProfileQuery]) -> list[LookupResult | Exception]:
+    # In the thread
+
+    def _answer(self, queries: Sequence[_ServedQuery]) -> list[LookupResult | Exception]:
+        """Answer the queries of one pass, in order; those of each profile are looked up together."""
         began_at = time.monotonic()
         rows_by_profile: dict[str, list[int]] = {}
-        for row, (profile, _) in enumerate(queries):
-            rows_by_profile.setdefault(profile.name, []).append(row)
+        for row, (served, _) in enumerate(queries):
+            rows_by_profile.setdefault(served.name, []).append(row)
         answers: dict[int, LookupResult | Exception] = {}
         for name, rows in rows_by_profile.items():
             looked_up = self._look_up_together(self.profiles[name], [queries[row].query for row in rows])
@@ -207,37 +214,34 @@ class IndexThread:
         return [answers[row] for row in range(len(queries))]
 
     def _look_up_together(
-        self, profile: ServedProfile, queries: Sequence[LookupQuery]
+        self, served: ServedProfile, queries: Sequence[LookupQuery]
     ) -> Sequence[LookupResult | Exception]:
         try:
-            return self._call_and_report(profile, lambda: profile.lookup.look_up(queries, self.now_ms()))
+            return self._call_and_report(served, lambda: served.lookup.look_up(queries, self.now_ms()))
         except StreamdedupError as error:
             return [error] * len(queries)
         except Exception as error:  # noqa: BLE001  the request reports it
             # A defect that one text triggers fails that text alone: the texts are looked up again, one by one.
-            if len(queries) == 1:
-                # Without the traceback, which could show the text.
-                digest, place = content_digest(queries[0].text).hex(), place_of(error)
-                fields = {"profile": profile.name, "error": type(error).__name__, "place": place, "digest": digest}
-                log.error("lookup_failed", **fields)  # noqa: TRY400
-                return [RequestProblem("internal")]
-            return [answer for query in queries for answer in self._look_up_together(profile, [query])]
+            if len(queries) > 1:
+                return [answer for query in queries for answer in self._look_up_together(served, [query])]
+            # Without the traceback, which could show the text.
+            digest, place = content_digest(queries[0].text).hex(), place_of(error)
+            fields = {"profile": served.name, "error": type(error).__name__, "place": place, "digest": digest}
+            log.error("lookup_failed", **fields)  # noqa: TRY400
+            return [RequestProblem("internal")]
 
-    def _call_and_report(self, profile: ServedProfile, function: Callable[[], T]) -> T:
+    def _call_and_report(self, served: ServedProfile, function: Callable[[], T]) -> T:
         """Check an index and run a function; count errors and log outages."""
-        outages = self._outages_of(profile)
+        outages = self._outages[served.name]
         try:
-            profile.check_index()
+            served.check_index()
             result = function()
         except (RequestProblem, MessageError):  # the index answered, and refuses the id or the scope
             outages.succeeded()
             raise
         except (StoreUnavailable, FatalError, IndexAbsentError) as error:
-            self._metrics.store_errors.labels(profile.name).inc()
+            self._metrics.store_errors.labels(served.name).inc()
             outages.failed(error)
             raise
         outages.succeeded()
         return result
-
-    def _outages_of(self, profile: ServedProfile) -> OutageLog:
-        return self._outages.setdefault(profile.name, OutageLog("index", profile=profile.name))
