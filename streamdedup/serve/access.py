@@ -151,8 +151,8 @@ class Gate:
         return None
 
     async def _answer_in_time(self, scope: AsgiScope, body: RequestBody, response: ResponseWriter) -> None:
-        is_counted = scope["path"] not in _UNCOUNTED
-        self._count_request(is_counted)
+        counted_requests = 0 if scope["path"] in _UNCOUNTED else 1
+        self._count_requests(counted_requests)
         try:
             async with asyncio.timeout(self._limits.timeout_s) as deadline:
                 if scope["path"] in _STREAMS:
@@ -161,7 +161,9 @@ class Gate:
         except TimeoutError:
             # The server cuts off an answer that has begun, because its end is missing.
             if not response.has_begun:
-                await response.send_problem(self._timeout_problem(body))
+                slow_body = RequestProblem("slow-request", f"the body took longer than {self._limits.timeout_s:g} s")
+                no_answer = RequestProblem("timeout", retry_after_s=1)
+                await response.send_problem(slow_body if body.is_awaited else no_answer)
         except Exception as error:  # noqa: BLE001  the server would log the traceback, which could show a text
             log.error("request_failed", route=scope.get("path_template"), error=type(error).__name__)  # noqa: TRY400
             if not response.has_begun:
@@ -170,9 +172,9 @@ class Gate:
             if body.is_abandoned:
                 response.status = 0  # the framework answers all the same, but no client receives the answer
             self._bodies_bytes -= body.size_bytes
-            self._count_request(-is_counted)
+            self._count_requests(-counted_requests)
 
-    def _count_request(self, change: int) -> None:
+    def _count_requests(self, change: int) -> None:
         self._in_progress += change
         self._metrics.in_flight.set(self._in_progress)
 
@@ -189,8 +191,3 @@ class Gate:
             return False
         self._answers_bytes += answer_bytes
         return True
-
-    def _timeout_problem(self, body: RequestBody) -> RequestProblem:
-        if body.is_awaited:
-            return RequestProblem("slow-request", f"the body took longer than {self._limits.timeout_s:g} s")
-        return RequestProblem("timeout", retry_after_s=1)

@@ -87,7 +87,7 @@ class ResponseWriter:
     async def send(self, message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
             await self._begin(message)
-        elif self.reserved_bytes and not message.get("more_body", False):
+        elif self.reserved_bytes and not message.get("more_body", False):  # the whole body of a long answer
             self._rest = message
         elif not self._is_refused:
             await self._send_in_parts(message)

@@ -130,18 +130,16 @@ class Feed:
 
     async def _opened_shared_reader(self) -> _SharedReader:
         if not self._is_ending:
-            shared = self._shared_reader or self._start_shared_reader()
+            if self._shared_reader is None:
+                self._shared_reader = _SharedReader()
+                self._shared_reader.task = asyncio.create_task(self._follow(self._shared_reader))
+            shared = self._shared_reader
             with suppress(TimeoutError):
                 await asyncio.wait_for(shared.opened.wait(), _OPEN_S)
         if self._is_ending:  # before the call, or meanwhile
             raise RequestProblem(self._unavailable, "the service stops", retry_after_s=_RETRY_S)
         if shared.error is not None or not shared.opened.is_set():
             raise RequestProblem(self._unavailable, _reason(shared.error), retry_after_s=_RETRY_S)
-        return shared
-
-    def _start_shared_reader(self) -> _SharedReader:
-        self._shared_reader = shared = _SharedReader()
-        shared.task = asyncio.create_task(self._follow(shared))
         return shared
 
     def _stop_shared_reader(self) -> None:

@@ -43,19 +43,20 @@ class EventStream(ASGIResponse):
         next_chunk: asyncio.Task[StreamChunk | None] | None = None
         try:
             while not disconnected.done():
+                is_chunk_ready = next_chunk is not None and next_chunk.done()
                 # A chunk that is ready is sent before the `end` event, whose id already counts the chunk's events.
-                if subscriber.end_reason is not None and (next_chunk is None or not next_chunk.done()):
+                if subscriber.end_reason is not None and not is_chunk_ready:
                     await self._send_end(subscriber, send)
                     return
                 if next_chunk is None:
                     next_chunk = asyncio.create_task(_next(chunks))
                 awaited = {next_chunk, disconnected, ended}
-                await asyncio.wait(awaited, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(awaited, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
                 if next_chunk.done():
                     chunk, next_chunk = next_chunk.result(), None
                     if chunk is not None:  # None at the end of the stream
                         await self._send_chunk(chunk, send)
-                elif subscriber.end_reason is None and not disconnected.done():  # `wait` has timed out
+                elif not done:  # the time has passed without an event
                     await self._send_chunk(StreamChunk(format_keep_alive(subscriber.event_id), counts={}), send)
         finally:
             tasks = [task for task in (next_chunk, disconnected, ended) if task is not None]
