@@ -24,7 +24,6 @@ from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.comparison import TIME_S, TuningPlan, compare_in_budget
-from streamdedup.tuning.proposals import stops_file
 from streamdedup.tuning.results import results_of
 from streamdedup.tuning.sample import Sample, draw_sample
 
@@ -122,7 +121,7 @@ def _plan(options: CorpusOptions, study: StudyOptions, apply: Path | None) -> Tu
         documents_per_day=study.documents_per_day,
         bucket_layout=redis.bucket_layout,
         has_settings_file=has_settings_file,
-        stops_path=folder / stops_file(name),
+        stops_path=folder / f"boilerplate-{name}.txt",
     )
 
 

@@ -73,18 +73,12 @@ def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDAr
 
 
 class _BandBuckets(NamedTuple):
-    """The buckets of one band.
+    """The buckets of one band."""
 
-    Attributes:
-        order: int64 (n_sets,); rows of sets, bucket by bucket.
-        starts: int64 (n_buckets,); place in ``order`` of each bucket's first set.
-        set_counts, document_counts: int64 (n_buckets,); size of each bucket.
-    """
-
-    order: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    set_counts: NDArray[np.int64]
-    document_counts: NDArray[np.int64]
+    order: NDArray[np.int64]  # (n_sets,); rows of sets, bucket by bucket
+    starts: NDArray[np.int64]  # (n_buckets,); place in ``order`` of each bucket's first set
+    set_counts: NDArray[np.int64]  # (n_buckets,)
+    document_counts: NDArray[np.int64]  # (n_buckets,)
 
 
 def _buckets_by_band(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_BandBuckets]:

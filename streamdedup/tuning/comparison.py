@@ -45,25 +45,17 @@ MOST_PERMUTATIONS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """The settings to compare.
+    """The settings to compare."""
 
-    Attributes:
-        name: Name of the profile, for the section that results print.
-        profile: The settings that do not vary.
-        recalls: Minimum recalls.
-        has_settings_file: Whether there is a settings file, which names the servers.
-        stops_path: File for learnt stop shingles, which the printed section names.
-    """
-
-    name: str
-    profile: Profile
+    name: str  # of the profile, for the section that results print
+    profile: Profile  # the settings that do not vary
     kinds: tuple[ShingleOptions, ...]
     thresholds: tuple[float, ...]
-    recalls: tuple[float, ...]
+    recalls: tuple[float, ...]  # minimum recalls
     documents_per_day: float
     bucket_layout: str
-    has_settings_file: bool
-    stops_path: Path
+    has_settings_file: bool  # which names the servers
+    stops_path: Path  # file for learnt stop shingles, which the printed section names
 
     @property
     def threshold(self) -> float:
@@ -85,23 +77,16 @@ class TuningPlan:
 
 
 class ComparedSettings(NamedTuple):
-    """The result of a comparison.
-
-    Attributes:
-        rows: All rows, one shingle kind after the other, on the same documents.
-        kind_rows: One row of each shingle kind, at the recommended threshold and minimum recall, from the comparison of
-            all kinds.
-        recommendation: One of the rows, with the reason.
-        studied_share: Share of the usable characters that were studied with the recommended kind.
-    """
+    """The result of a comparison."""
 
     plan: TuningPlan
     sample: Sample
     workload: Workload
-    rows: list[TuningRow]
+    rows: list[TuningRow]  # one shingle kind after the other, on the same documents
+    #: A row of each shingle kind, at the recommended threshold and minimum recall, from the comparison of all kinds.
     kind_rows: list[TuningRow]
-    recommendation: Recommendation
-    studied_share: float
+    recommendation: Recommendation  # one of the rows, with the reason
+    studied_share: float  # of the usable characters, with the recommended kind
 
 
 def compare_in_budget(plan: TuningPlan, sample: Sample, progress: Progress, time_s: float = TIME_S) -> ComparedSettings:
@@ -146,14 +131,16 @@ def compare_settings(
     for study in _studies(plan, kinds, sample, progress, share):
         with progress(f"{study.options.kind}: bands", plan.most_permutations - 1) as step:  # rows of a band from 2 on
             rows += table_rows(study, workload, plan.thresholds, plan.recalls, step)
-    recommendation = _recommended(plan, workload, rows)
+    rows_at_target = [row for row in rows if (row.threshold, row.min_recall) == (plan.threshold, plan.min_recall)]
+    reaching = [row for row in rows_at_target if row.reaches_recall]
+    if not reaching:
+        raise SettingsError(_why_none_reaches(plan, workload, rows_at_target))
+    recommendation = recommend(reaching, profile.shingle_options())
     if earlier is None:
-        kind_rows = _rows_at_target(plan, rows)
-    else:
-        # One kind was studied. The rows of all kinds, and the reason to recommend this one, are those of ``earlier``.
-        kind_rows = earlier.kind_rows
-        recommendation = recommendation._replace(reason=earlier.recommendation.reason)
-    return ComparedSettings(plan, sample, workload, rows, kind_rows, recommendation, share)
+        return ComparedSettings(plan, sample, workload, rows, rows_at_target, recommendation, share)
+    # One kind was studied. The rows of all kinds, and the reason to recommend this one, are those of ``earlier``.
+    recommendation = recommendation._replace(reason=earlier.recommendation.reason)
+    return ComparedSettings(plan, sample, workload, rows, earlier.kind_rows, recommendation, share)
 
 
 def _studies(
@@ -175,20 +162,6 @@ def _studies(
                 progress=step,
             )
         yield study
-
-
-def _recommended(plan: TuningPlan, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
-    """Recommend one of the rows with ``plan``'s threshold and minimum recall; raises as ``compare_settings``."""
-    eligible = _rows_at_target(plan, rows)
-    reaching = [row for row in eligible if row.reaches_recall]
-    if not reaching:
-        raise SettingsError(_why_none_reaches(plan, workload, eligible))
-    return recommend(reaching, plan.profile.shingle_options())
-
-
-def _rows_at_target(plan: TuningPlan, rows: Sequence[TuningRow]) -> list[TuningRow]:
-    """Return the rows for which settings are recommended: those with ``plan``'s threshold and minimum recall."""
-    return [row for row in rows if (row.threshold, row.min_recall) == (plan.threshold, plan.min_recall)]
 
 
 def _why_none_reaches(plan: TuningPlan, workload: Workload, rows: Sequence[TuningRow]) -> str:

@@ -56,22 +56,14 @@ def estimate_growth(pairs: NDArray[np.float64], sample_size: int, share: float) 
 
 
 class DistinctSets(NamedTuple):
-    """A sample's distinct shingle sets.
-
-    Attributes:
-        hashes, offsets: As in ``ShingleSets``.
-        halves: int64 (n_sets, 2); documents with the set in the sample's first and second half.
-        first_documents: int64 (n_sets,); row of the first document with the set, ascending.
-        scopes: uint64 (n_sets,); hash of the scope. Equal sets of two scopes are two sets.
-        set_rows: int64 (n_documents,); row of each document's set; -1 for a document that is skipped.
-    """
+    """A sample's distinct shingle sets, with ``hashes`` and ``offsets`` as in ``ShingleSets``."""
 
     hashes: NDArray[np.uint32]
     offsets: NDArray[np.int64]
-    halves: NDArray[np.int64]
-    first_documents: NDArray[np.int64]
-    scopes: NDArray[np.uint64]
-    set_rows: NDArray[np.int64]
+    halves: NDArray[np.int64]  # (n_sets, 2); documents with the set in the sample's first and second half
+    first_documents: NDArray[np.int64]  # (n_sets,); row of the first document with the set, ascending
+    scopes: NDArray[np.uint64]  # (n_sets,); hash of the scope. Equal sets of two scopes are two sets
+    set_rows: NDArray[np.int64]  # (n_documents,); row of each document's set; -1 for a document that is skipped
 
     @property
     def copies(self) -> NDArray[np.int64]:

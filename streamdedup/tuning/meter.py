@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.pairs import Pairs, ShingleSets, overlaps_of, shingle_sets
+from streamdedup.evaluation.pairs import Pairs, overlaps_of, shingle_sets
 from streamdedup.settings import Profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -44,42 +44,24 @@ _PASSAGE_CHARS: Final = 120
 
 
 class MeasuredProposal(NamedTuple):
-    """A changed profile, measured.
+    """A changed profile, measured; ``pairs`` are all alerted document pairs."""
 
-    Attributes:
-        name: The change, for people.
-        profile: The changed profile, without the learnt stop shingles.
-        learnt: Stop shingles that the change adds; None if it adds none.
-        pairs: Alerted document pairs.
-        gained_count: Alerted pairs that the recommendation does not alert.
-        lost_count: Pairs that only the recommendation alerts.
-        boilerplate: Alerted pairs that are boilerplate; None if none is found and some sources have too few documents
-            to tell.
-        families: Alerted pairs of families.
-        gained_pairs: Kept gained pairs of different texts.
-        across: Share of pairs of two sources among the ``gained_pairs`` with two known sources; None without any.
-    """
-
-    name: str
-    profile: Profile
-    learnt: Learnt | None
+    name: str  # the change, for people
+    profile: Profile  # without the learnt stop shingles
+    learnt: Learnt | None  # stop shingles that the change adds; None if it adds none
     row: TuningRow
     pairs: int
-    gained_count: int
-    lost_count: int
+    gained_count: int  # alerted pairs that the recommendation does not alert
+    lost_count: int  # pairs that only the recommendation alerts
+    #: Alerted pairs that are boilerplate; None if none is found and some sources have too few documents to tell.
     boilerplate: int | None
-    families: int
-    gained_pairs: Pairs
-    across: float | None
+    families: int  # alerted pairs of families
+    gained_pairs: Pairs  # kept gained pairs of different texts
+    across: float | None  # share of two different sources among the ``gained_pairs`` with two known ones; None: no pair
 
 
 class ProposalMeter:
-    """Measures changed profiles on the ``texts`` of the recommended study.
-
-    Attributes:
-        learnt: Stop shingles learnt from word shingles, also where the profile's unit is characters; None without any.
-        warnings: Reasons why a proposal is missing, and a passage that may be boilerplate.
-    """
+    """Measures changed profiles on the ``texts`` of the recommended study."""
 
     def __init__(self, compared: ComparedSettings) -> None:
         self._compared = compared
@@ -88,11 +70,13 @@ class ProposalMeter:
         self.texts = [compared.sample.texts[row] for row in study.text_rows.tolist()]
         self._sources = compared.sample.sources_of(study.text_rows)
         self._recommended_pairs, self._recommended_weights = study.alerted_text_pairs(self._best.threshold)
+        #: Reasons why a proposal is missing, and a passage that may be boilerplate.
         self.warnings: list[str] = []
         self._learnt_with = cache(self._learn)  # by options
         # Boilerplate is judged by sets of word shingles: for a profile of characters by those of the default size.
         words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
         learnt = self._learnt_with(words)
+        #: Stop shingles learnt from word shingles, also where the profile's unit is characters; None without any.
         self.learnt = _none_if_empty(learnt)
         if not any(compared.sample.sources):
             self.warnings += self._shared_passage(words)
@@ -101,7 +85,9 @@ class ProposalMeter:
         without_stops = word_sets if left_out == words else shingle_sets(Shingler(left_out), self.texts)
         judged = set() if learnt is None else {group.source for group in learnt.groups}
         unjudged = np.array([source is not None and source not in judged for source in self._sources], np.bool_)
-        self._boilerplate = _Boilerplate(word_sets, without_stops, unjudged)
+        self._word_sets, self._sets_without_stops = word_sets, without_stops
+        #: bool (n_texts,); texts of sources with too few documents to learn their boilerplate.
+        self._unjudged = unjudged
 
     def lowered_threshold(self) -> float | None:
         """Return the threshold to propose instead of the recommended one; None for no other.
@@ -125,10 +111,7 @@ class ProposalMeter:
     def measure(
         self, name: str, profile: Profile, progress: Callable[[int], None], *, learns_stops: bool
     ) -> MeasuredProposal | None:
-        """Measure a changed profile; None where no bands reach the minimum recall.
-
-        ``learns_stops``: whether to learn stop shingles with the changed options, and to leave them out.
-        """
+        """Measure a changed profile; None where no bands reach the minimum recall."""
         options = replace(self._best.options, **{key: getattr(profile, key) for key in _TEXT_KEYS})
         learnt = _none_if_empty(self._learnt_with(options)) if learns_stops else None
         if learnt is not None:
@@ -175,17 +158,22 @@ class ProposalMeter:
             # Both are estimates, so the difference may be below 0.
             gained_count=round(max(alerted_count - common_count, 0.0)),
             lost_count=round(lost_count),
-            boilerplate=self._boilerplate.count_in(alerted, weights),
+            boilerplate=self._boilerplate_count(alerted, weights),
             families=round(float(weights[is_of_family].sum())),
             gained_pairs=gained_pairs,
             across=across_share(self._sources, gained_pairs),
         )
 
-    def _made_equal(self, study: Study) -> Pairs:
-        """Return pairs of texts that a study makes equal and the recommended one keeps apart.
+    def _boilerplate_count(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
+        shared = overlaps_of(self._word_sets, pairs.left, pairs.right).common
+        shared_without_stops = overlaps_of(self._sets_without_stops, pairs.left, pairs.right).common
+        # More than half of the shared shingles are stop shingles.
+        count = round(float(weights[2 * shared_without_stops < shared].sum()))
+        has_unjudged = (self._unjudged[pairs.left] & self._unjudged[pairs.right]).any()
+        return None if not count and has_unjudged else count
 
-        Each text is paired with the next one of n equal texts: n - 1 pairs.
-        """
+    def _made_equal(self, study: Study) -> Pairs:
+        """Return pairs of texts that a study makes equal and the recommended one keeps apart: n - 1 of n equal ones."""
         firsts = self._best.study.distinct.first_documents
         set_rows = study.distinct.set_rows[firsts]
         order = np.argsort(set_rows, kind="stable")
@@ -220,25 +208,6 @@ class ProposalMeter:
                         "is boilerplate, name the field of the source with --source-field, so that tune learns it"
                     )
                     return
-
-
-class _Boilerplate(NamedTuple):
-    """Counts boilerplate pairs of texts by their sets of word shingles, with and without stop shingles.
-
-    ``unjudged``: bool (n_texts,); texts of sources with too few documents to learn their boilerplate.
-    """
-
-    sets: ShingleSets
-    sets_without_stops: ShingleSets
-    unjudged: NDArray[np.bool_]
-
-    def count_in(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
-        shared = overlaps_of(self.sets, pairs.left, pairs.right).common
-        shared_without_stops = overlaps_of(self.sets_without_stops, pairs.left, pairs.right).common
-        # More than half of the shared shingles are stop shingles.
-        count = round(float(weights[2 * shared_without_stops < shared].sum()))
-        has_unjudged = (self.unjudged[pairs.left] & self.unjudged[pairs.right]).any()
-        return None if not count and has_unjudged else count
 
 
 def _none_if_empty(learnt: Learnt | None) -> Learnt | None:

@@ -6,12 +6,11 @@ an option of shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md.
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamdedup.settings import Profile
 from streamdedup.text.markup import has_url
-from streamdedup.tuning.advice import settings_section, tuned_profile
+from streamdedup.tuning.advice import tuned_profile
 from streamdedup.tuning.comparison import ComparedSettings, Progress
 from streamdedup.tuning.meter import MeasuredProposal, ProposalMeter
 from streamdedup.tuning.study import Study
@@ -41,26 +40,13 @@ _HAN: Final = re.compile("[\u3400-\u9fff]")
 class Proposals(NamedTuple):
     """Measured proposals.
 
-    Attributes:
-        measured: First the recommendation, then the helpful proposals, then, if several help and some bands reach the
-            minimum recall with all of them, all together. ``tune`` advises the last.
-        rejected: Proposals that would help if gained pairs of families did not count as unwanted.
-        warnings: Reasons for missing proposals.
+    ``measured`` has first the recommendation, then the helpful proposals, then, if several help and some bands reach
+    the minimum recall with all of them, all together. ``tune`` advises the last.
     """
 
     measured: list[MeasuredProposal]
-    rejected: list[MeasuredProposal]
-    warnings: list[str]
-
-    def section(self, name: str, stops_path: Path) -> str:
-        """Return the settings-file section of the last proposal; ``stops_path`` is to hold its stop shingles."""
-        proposal = self.measured[-1]
-        stops = {} if proposal.learnt is None else {"stop_shingles": str(stops_path)}
-        return settings_section(name, proposal.profile.model_copy(update=stops), proposal.row)
-
-
-def stops_file(profile: str) -> str:
-    return f"boilerplate-{profile}.txt"
+    rejected: list[MeasuredProposal]  # would help if gained pairs of families did not count as unwanted
+    warnings: list[str]  # reasons for missing proposals
 
 
 class _Change(NamedTuple):

@@ -15,18 +15,13 @@ _MOST_PARTS: Final = 8
 
 
 class Recall(NamedTuple):
-    """A banding's recall on the sample, of the pairs from a similarity on.
+    """A banding's recall on the sample, of the pairs from a similarity on; shares are None without pairs."""
 
-    Attributes:
-        edited: Pairs of different sets, so of edited texts, and how many of these are candidates. A set pair counts
-            once, however many documents have the sets.
-        measured: Share of the document pairs, equal sets included, that become candidates; None without pairs.
-        expected: The same share in theory: the mean over the pairs of P(s), the chance that a pair of similarity s
-            becomes a candidate.
-    """
-
+    #: Candidates among the pairs of different sets, so of edited texts; a set pair counts once, whatever its copies.
     edited: Rate
+    #: Share of the document pairs, equal sets included, that become candidates.
     measured: float | None
+    #: The same share in theory: the mean of P(s), the chance that a pair of similarity s becomes a candidate.
     expected: float | None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.markup import has_html, html_warning
-from streamdedup.tuning.advice import SERVERS, warnings
+from streamdedup.tuning.advice import SERVERS, settings_section, warnings
 from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress, TuningPlan
 from streamdedup.tuning.distinct import ALL_PAIRS
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
@@ -39,6 +39,9 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
     plan, sample, best = compared.plan, compared.sample, compared.recommendation.row
     studies = {row.options: row.study for row in (*compared.kind_rows, *compared.rows)}
     proposals = study_proposals(compared, progress)
+    too_few = (
+        f"nothing is recommended: of {best.study.indexed_count:,} documents compared, {LEAST_COMPARED:,} are the least"
+    )
     return {
         "sample": {
             "documents": len(sample.ids),
@@ -59,7 +62,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
         "warnings": [
-            *_too_few_documents(best.study.indexed_count),
+            *([too_few] if best.study.indexed_count < LEAST_COMPARED else []),
             *warnings(best, plan.documents_kept, plan.profile.exact_limit, is_cut_by_time=compared.studied_share < 1.0),
             *proposals.warnings,
             *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
@@ -79,17 +82,8 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
     }
 
 
-def _too_few_documents(compared_count: int) -> Iterator[str]:
-    if compared_count < LEAST_COMPARED:
-        yield f"nothing is recommended: of {compared_count:,} documents compared, {LEAST_COMPARED:,} are the least"
-
-
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
-    """Return two results: ``proposals`` for the table, and ``proposed``, the advised settings.
-
-    ``proposals`` begins with the recommendation, and is empty if there is no other. ``proposed`` is None with too few
-    documents.
-    """
+    """Return two results: ``proposals`` for the table, and ``proposed``, the advised settings, or None."""
     recommendation, *advised = proposals.measured
     is_enough = recommendation.row.study.indexed_count >= LEAST_COMPARED
     shown = [(recommendation, True)]
@@ -98,15 +92,17 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
     return {
         "proposals": [
             {**_proposal(compared, proposal), "is_advised": is_advised}
-            for proposal, is_advised in (shown if len(shown) > 1 else [])
+            for proposal, is_advised in (shown if len(shown) > 1 else [])  # empty if there is only the recommendation
         ],
         "proposed": _advised(compared.plan, proposals) if is_enough else None,
     }
 
 
 def _advised(plan: TuningPlan, proposals: Proposals) -> dict[str, Any]:
-    learnt = proposals.measured[-1].learnt  # of all proposals together, if there are several
-    section = proposals.section(plan.name, plan.stops_path)
+    proposal = proposals.measured[-1]  # all proposals together, if there are several
+    learnt = proposal.learnt
+    stops = {} if learnt is None else {"stop_shingles": str(plan.stops_path)}
+    section = settings_section(plan.name, proposal.profile.model_copy(update=stops), proposal.row)
     return {
         "toml": section,
         "settings_file": section if plan.has_settings_file else f"{SERVERS}\n{section}",
@@ -133,7 +129,7 @@ def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[st
 
 
 def _examples(compared: ComparedSettings, study: Study, pairs: Pairs) -> list[dict[str, Any]]:
-    """Return some of the pairs with their texts, for people; ``pairs`` have the rows of the study's texts."""
+    """Return some of the pairs for people; ``pairs`` have the rows of the study's texts."""
     rows = study.text_rows
     return shown_pairs(compared.sample, study.options, pairs._replace(left=rows[pairs.left], right=rows[pairs.right]))
 
@@ -208,10 +204,7 @@ def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
 
 
 def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
-    """Yield each threshold, the highest first, with the pairs that it adds, for the recommended shingles.
-
-    A threshold below the recommended one has examples of the pairs that it adds to the next higher threshold.
-    """
+    """Yield each threshold, the highest first, with the pairs that it adds to the next higher one."""
     row = compared.recommendation.row
     study = row.study
     copy_pairs = float(study.distinct.copy_pairs()[ALL_PAIRS])  # not only those across the halves of the sample

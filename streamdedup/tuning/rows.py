@@ -63,25 +63,15 @@ _LEAST_AGREEMENT: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Index size, and the settings that all rows share.
+    """Index size, and the settings that all rows share; ``permutations``, ``limits``: those of the profile."""
 
-    Attributes:
-        index_size: Documents in the index, in the steady state.
-        collection_size: Documents in the collection from which the sample was drawn.
-        sample_share: Share of the collection in the random sample.
-        permutations: Signature values in the profile.
-        most_permutations: Largest number of signature values to try, as many as the studies' signatures have.
-        limits: The profile's limits for storms.
-        recall_from: Least similarity for which bandings are chosen; a higher threshold takes its place.
-    """
-
-    index_size: float
-    collection_size: int
-    sample_share: float
+    index_size: float  # documents in the steady state
+    collection_size: int  # documents in the collection from which the sample was drawn
+    sample_share: float  # share of the collection in the random sample
     permutations: int
-    most_permutations: int
+    most_permutations: int  # most signature values to try, as many as the studies' signatures have
     limits: StormLimits
-    recall_from: float
+    recall_from: float  # least similarity for which bandings are chosen; a higher threshold takes its place
 
     def judged_index_size(self, study: Study) -> float:
         """Return the index size for which the limits for storms are judged: ``index_size``, or less."""
@@ -91,17 +81,13 @@ class Workload:
 class Candidates(NamedTuple):
     """The growth of a new document's candidates with the index.
 
-    Attributes:
-        unrelated: Candidates below the similarity ``RELATED_FROM``, and below the row's threshold.
-        related: All other candidates. Only the collection shows how many versions a text has, so ``related`` and
-            ``matches`` do not grow in an index larger than the collection.
-        matches: Related candidates that are alerted at the row's threshold.
-        collection_size: Documents in the collection.
+    Only the collection shows how many versions a text has, so ``related`` and ``matches`` do not grow in an index
+    larger than the collection.
     """
 
-    unrelated: Growth
-    related: Growth
-    matches: Growth
+    unrelated: Growth  # below the similarity ``RELATED_FROM``, and below the row's threshold
+    related: Growth  # all other candidates
+    matches: Growth  # related candidates that are alerted at the row's threshold
     collection_size: int
 
     def expected(self, index_size: float) -> float:
@@ -112,32 +98,23 @@ class Candidates(NamedTuple):
 
 
 class TuningRow(NamedTuple):
-    """One row of the table: the banding and the limits for a threshold and a minimum recall, with quality and cost.
-
-    Attributes:
-        recall_from: Similarity for which the banding is chosen.
-        recall: Recall of the bands alone on the sample's pairs from ``recall_from`` on, without the limits for storms.
-        chance: Chance to find a pair that has just the similarity ``recall_from``: to have it as a candidate, and to
-            compare it in spite of ``limits`` in an index of ``Workload.judged_index_size``.
-        found_share: As ``recall.measured``, of candidates that are compared in spite of ``limits``; None without pairs.
-        permutations: Signature values: the profile's, or more if the banding needs more.
-        prepare_us: Microseconds of one core for a document's shingles and signature, measured on this machine.
-        index_us: Microseconds for a document's buckets and comparisons, from constants.
-    """
+    """One row of the table: the banding and the limits for a threshold and a minimum recall, with quality and cost."""
 
     study: Study
     threshold: float
-    recall_from: float
+    recall_from: float  # similarity for which the banding is chosen
     min_recall: float
     banding: Banding
-    recall: Recall
+    recall: Recall  # of the bands alone, on the sample's pairs from ``recall_from`` on, without the limits for storms
     limits: StormLimits
+    #: Chance to find a pair that has just the similarity ``recall_from``: to have it as a candidate, and to compare it
+    #: in spite of ``limits`` in an index of ``Workload.judged_index_size``.
     chance: float
-    found_share: float | None
-    permutations: int
+    found_share: float | None  # as ``recall.measured``, of candidates that are compared in spite of ``limits``
+    permutations: int  # signature values: the profile's, or more if the banding needs more
     candidates: Candidates
-    prepare_us: float
-    index_us: float
+    prepare_us: float  # microseconds of one core for a document's shingles and signature, measured on this machine
+    index_us: float  # microseconds for a document's buckets and comparisons, from constants
 
     @property
     def options(self) -> ShingleOptions:
@@ -266,14 +243,12 @@ class _Search:
         return max(tried, key=lambda row: row.chance)
 
     def _bandings_to_try(self) -> list[_BandingCost]:
-        """Return the cheapest bandings; of a small sample, first those that fit the profile's signature.
-
-        A small sample does not justify a longer signature.
-        """
+        """Return the cheapest bandings; of a small sample, first those that fit the profile's signature."""
         ordered = sorted(self._bandings, key=lambda item: (item.cost, item.banding.permutations))
         cheapest = ordered[:MOST_TRIED]
         if self._study.documents_count >= LEAST_PRICED:
             return cheapest
+        # A small sample does not justify a longer signature.
         short = [item for item in ordered if item.banding.permutations <= self._workload.permutations]
         return [*short[:MOST_TRIED], *(item for item in cheapest if item not in short)]
 
@@ -301,10 +276,7 @@ class _Search:
         )
 
     def _with_more_bands(self, row: TuningRow) -> TuningRow:
-        """Judge the row's number of rows with more bands, which make up for the candidates that are not compared.
-
-        Return the row unchanged if no band count within the signature is enough.
-        """
+        """Judge the row with more bands, which make up for the candidates that are not compared; or return it as it is."""
         rows_per_band = row.banding.rows
         most_bands = self._workload.most_permutations // rows_per_band
         compared_share = row.chance / row.banding.probability(self._recall_from)
@@ -334,10 +306,7 @@ def _bands_needed(similarity: float, recall: float, rows_per_band: int) -> int:
 
 
 def _scale(candidates: float, pairs: float, document_count: int) -> float:
-    """Return ``candidates``, of a document in the index, as a multiple of a document's candidates in the sample.
-
-    The sample has ``pairs`` candidate pairs. The result is 1 where these are none, too many to list, or by an estimate
-    fewer than none.
-    """
+    """Return ``candidates``, of a document in the index, as a multiple of a document's candidates in the sample."""
     in_sample = 2 * pairs / max(document_count, 1)  # a pair is a candidate of both its documents
+    # 1 where the sample has no candidate pairs, too many to list, or by an estimate fewer than none.
     return candidates / in_sample if 0.0 < in_sample < math.inf else 1.0

@@ -46,16 +46,6 @@ class Study:
         floor: Least similarity of joined pairs, above 0, at most 1. Pairs below it are unknown at any threshold.
         progress: Called with the count of newly joined documents.
         same_shingles: A study of the same texts, rows and scopes with equal options, whose sets are used; or None.
-
-    Attributes:
-        sets, distinct: The shingles of the used texts, and the distinct sets among them.
-        pairs: The kept pairs, at most ``MOST_PAIRS``, by the rows of their sets in ``distinct``.
-        counts: float64 (n_pairs, 2); document pairs that each kept pair represents: all, and those with one document in
-            each half of the sample (a pair count, ``distinct``).
-        histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
-        shingle_s: Seconds to shingle the texts.
-        signatures: uint32 (n_sets, permutations); signatures of the distinct sets.
-        sign_s: Seconds that the daemon would take to sign all documents with all values of ``family``.
     """
 
     def __init__(  # noqa: PLR0913  ``texts``, ``scopes`` and ``text_rows`` are one sample
@@ -77,6 +67,7 @@ class Study:
         self.floor = floor
         self.min_words = min_words
         self.text_rows = np.arange(len(texts)) if text_rows is None else text_rows
+        # The shingles of the used texts, and the seconds to make them.
         if same_shingles is None:
             started, rows = time.perf_counter(), self.text_rows.tolist()
             used_scopes = [scopes[row] for row in rows] if scopes else ()
@@ -86,18 +77,24 @@ class Study:
             self.sets, self.shingle_s = same_shingles.sets, same_shingles.shingle_s
         self.distinct = distinct_sets(self.sets, min_words)
         distinct_count = len(self.distinct.first_documents)
+        # pairs: the kept ones, at most `MOST_PAIRS`, by the rows of their sets in `distinct`. counts: float64 (n_pairs,
+        # 2), the pair count (`distinct`) of the documents that each kept pair represents. histogram: float64 (BINS,),
+        # document pairs by similarity, equal sets in the last bin.
         self.pairs, self.counts, self.histogram = _sample_pairs(self.distinct, floor, progress)
         # The join reported the distinct sets; copies and skipped documents need no join.
         progress(self.documents_count - distinct_count)
         started = time.perf_counter()
-        self.signatures = self._signed(family)
-        # Equal sets are signed once here; the daemon signs each document.
+        self.signatures = self._signed(family)  # of the distinct sets, uint32 (n_sets, permutations)
+        # Seconds that the daemon would take with all values of `family`: it signs each document, not each set.
         self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(distinct_count, 1)
         no_pair = np.zeros(len(self.pairs.left), np.bool_)
         self._by_rule = no_pair if rule is None else self.distinct.contained_by_similarity(self.pairs, rule)
-        self._first_shared = cache(self._compute_first_shared)
         # Keys of all row counts would take too much memory.
         self._keys_of = lru_cache(maxsize=1)(self._compute_keys)
+        # The place of the first band that each kept pair shares, by rows.
+        self._first_shared = cache(
+            lambda rows: first_shared_bands(self._keys_of(rows), self.pairs.left, self.pairs.right)
+        )
 
     @property
     def documents_count(self) -> int:
@@ -123,10 +120,8 @@ class Study:
         return mask
 
     def alerted_text_pairs(self, threshold: float) -> tuple[Pairs, NDArray[np.float64]]:
-        """Return the alerted pairs of used texts, and how many document pairs each represents.
-
-        A set with copies is paired with itself, and represents the pairs of its copies.
-        """
+        """Return the alerted pairs of used texts, and how many document pairs each represents."""
+        # A set with copies is paired with itself, and represents the pairs of its copies.
         alerted, copied = self.alerted_mask(threshold), np.flatnonzero(self.distinct.copies > 1)
         pairs = Pairs.concatenated([self.pairs.where(alerted), Pairs(copied, copied, np.ones(len(copied)))])
         weights = np.concatenate((self.counts[alerted, ALL_PAIRS], self.distinct.copy_pairs_of_each[copied]))
@@ -196,9 +191,6 @@ class Study:
             keys ^= np.stack([band_mask(scope.tobytes(), banding.bands) for scope in scopes])[places]
         return keys
 
-    def _compute_first_shared(self, rows: int) -> NDArray[np.int64]:
-        return first_shared_bands(self._keys_of(rows), self.pairs.left, self.pairs.right)
-
     def _signed(self, family: HashFamily) -> NDArray[np.uint32]:
         signed = [np.empty((0, family.permutations), np.uint32)]
         for low in range(0, len(self.distinct.first_documents), _BATCH):
@@ -210,11 +202,7 @@ class Study:
 def _sample_pairs(
     sets: DistinctSets, floor: float, progress: Callable[[int], None]
 ) -> tuple[Pairs, NDArray[np.float64], NDArray[np.float64]]:
-    """Find the pairs by an exact join; return the attributes ``pairs``, ``counts`` and ``histogram`` of ``Study``.
-
-    The histogram counts all pairs. Whenever more than ``MOST_PAIRS`` are kept, each is dropped with a chance of one
-    half, and later pairs are kept with half the chance as before; ``counts`` are scaled up accordingly.
-    """
+    """Find the pairs by an exact join; return the attributes ``pairs``, ``counts`` and ``histogram`` of ``Study``."""
     random = np.random.default_rng(_SEED)
     pairs, kept_share, histogram = Pairs.concatenated([]), 1.0, np.zeros(BINS)
     for joined in join(sets.hashes, sets.offsets, floor, progress):
@@ -226,6 +214,7 @@ def _sample_pairs(
         if kept_share < 1.0:
             block = block.where(random.random(len(block.left)) < kept_share)
         pairs = Pairs.concatenated([pairs, block])
+        # Each pair is dropped with a chance of one half, and later pairs are kept with half the chance as before.
         while len(pairs.left) > MOST_PAIRS:
             pairs = pairs.where(random.random(len(pairs.left)) < 0.5)
             kept_share /= 2
