@@ -20,10 +20,7 @@ from streamdedup.tuning.advice import SERVERS
 
 
 def check_target(path: Path, profile: str, config: Path | None) -> None:
-    """Check, before ``tune`` begins, that ``apply_section`` will be able to write the section of a profile.
-
-    If the file already has the profile, ``config`` must be this file, and the profile must be below one heading.
-    """
+    """Check, before ``tune`` begins, that ``apply_section`` will be able to write the section of a profile."""
     if path.is_symlink():  # a new file would replace the link
         raise SettingsError(f"--apply {path}: is a symbolic link; name the file behind it, {path.resolve()}")
     try:
@@ -73,18 +70,14 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
 
 def with_section(text: str, profile: str, section: str) -> str:
     """Replace a profile's section, or add it at the end; comments and blank lines before the next section stay."""
-    span = _section_span(text, profile)
-    if span is None:  # absent: ``check_target`` refuses a section in parts
+    if (span := _section_span(text, profile)) is None:  # absent: ``check_target`` refuses a section in parts
         return f"{text.rstrip()}\n\n{section}\n"
     start, end = span
     return f"{text[:start]}{section}\n{text[end:]}"
 
 
 def _section_span(text: str, profile: str) -> tuple[int, int] | None:
-    """Return begin and end of a profile's section, without comments and blank lines at its end.
-
-    None if it is absent, or has a part below a heading such as ``[profiles.PROFILE.op_values]``.
-    """
+    """Return begin and end of a profile's only section, without comments and blank lines at its end, or None."""
     # The end of the text ends the last section, as a heading would.
     headings = [*_headings(text), (len(text), {})]
     # Another heading, such as [profiles.PROFILE.op_values], has a part of the section.
@@ -100,12 +93,9 @@ def _section_span(text: str, profile: str) -> tuple[int, int] | None:
 
 
 def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the offset of each heading, and the heading parsed alone: ``{"a": {"b": {}}}`` for ``[a."b"]``.
-
-    A line in an array or a multi-line text may also begin with a bracket. The text before such a line is no valid TOML,
-    so the line is passed over.
-    """
+    """Yield the offset of each heading, and the heading parsed alone: ``{"a": {"b": {}}}`` for ``[a."b"]``."""
     for line in re.finditer(r"^[ \t]*\[[^\n]*", text, re.MULTILINE):
+        # A line in an array or a multi-line text may also begin with a bracket; the text before it is no valid TOML.
         with suppress(tomllib.TOMLDecodeError):
             tomllib.loads(text[: line.start()])
             yield line.start(), tomllib.loads(line[0])

@@ -48,12 +48,10 @@ Writer = TypeVar("Writer")
 _LIBRARIES = {"AWS_MSK_IAM": ("botocore", "aws"), "GSSAPI": ("gssapi", "kerberos")}
 
 
+# Cached, because the login by ``sasl_token_url`` has a thread, which renews the one token of the process.
 @lru_cache(maxsize=1)
 def kafka_login(kafka: Kafka) -> KafkaLogin | None:
-    """Return the login that all Kafka clients share, by tokens or by a password file; None for any other login.
-
-    Cached, because the login by ``sasl_token_url`` has a thread, which renews the one token of the process.
-    """
+    """Return the login that all Kafka clients share, by tokens or by a password file; None for any other login."""
 
     def secret_reader(key: str) -> Callable[[], str]:
         # Read at each login, because the secret may be in a file that changes. `or ""` is for the type: validated
@@ -145,12 +143,11 @@ def avro_alerts(settings: Settings) -> AvroAlerts | None:
 
 
 def alert_writer(settings: Settings) -> AvroAlerts | None:
-    """Return the writer of alerts in Avro; None where alerts are JSON. Raises as ``avro_alerts``."""
+    """Return the writer of alerts in Avro; None where alerts are JSON."""
     return None if settings.kafka.alert_format == "json" else avro_alerts(settings)
 
 
 def alert_reader(settings: Settings) -> AlertReader:
-    """Return the reader of alerts. Raises as ``avro_alerts``."""
     return avro_alerts(settings) or AlertReader()
 
 
@@ -165,8 +162,8 @@ def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
             key_field=profile.key_field,
         )
     except ModuleNotFoundError as error:
-        advice = "pip install 'streamdedup[registry]'"
-        raise SettingsError(f"format or key_format needs {error.name}: {advice}") from error
+        text = f"format or key_format needs {error.name}: pip install 'streamdedup[registry]'"
+        raise SettingsError(text) from error
 
 
 def file_decoder(profile: Profile) -> Decoder:

@@ -65,21 +65,13 @@ class CheckRun:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of one server.
+    """A check of one server; ``ask`` yields the findings, and may raise a ``TransientError`` or ``FatalError``."""
 
-    Attributes:
-        label: ``Finding.check`` of an error of ``ask``.
-        ask: Yields the findings; raises if the server does not answer or refuses the client, or a library is missing.
-        server: Server for which ``run`` waits; None for a check that only ``check`` asks.
-        event: Log event of a warning of ``run``.
-        needs: Check without which this one has nothing to ask: if it failed, this one has no findings.
-    """
-
-    label: str
+    label: str  # ``Finding.check`` of an error of ``ask``
     ask: Callable[[CheckRun], Iterator[Finding]]
-    server: Awaited | None = None
-    event: str = ""
-    needs: "Check | None" = None
+    server: Awaited | None = None  # for which ``run`` waits; None for a check that only ``check`` asks
+    event: str = ""  # log event of a warning of ``run``
+    needs: "Check | None" = None  # without which this one has nothing to ask: if it failed, this one has no findings
 
     def findings(self, check_run: CheckRun) -> Iterator[Finding]:
         """Yield the findings of ``ask``; if it raises, the last finding is the error."""

@@ -84,12 +84,9 @@ class Tally:
 
 
 def message_of(letter: DeadLetter, origin: Position) -> Message:
-    """Return the record to send to the original topic, with key, value, record time and all headers of the dead letter.
-
-    The headers include those with facts about the failure: if the record fails again, the daemon continues their count
-    of attempts.
-    """
+    """Return the record to send to the original topic, with key, value, record time and headers of the dead letter."""
     record = letter.record
+    # With those about the failure: if the record fails again, the daemon continues their count of attempts.
     headers = tuple((name, value or b"") for name, value in record.headers)  # a null header becomes an empty one
     timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None  # -1 in Kafka: the record has no time
     return Message(origin.topic, record.key, record.value, headers, timestamp_ms)
@@ -130,11 +127,6 @@ class DeadLetterReplay:
     Covers the dead letters that exist at construction; failures during the replay are left for the next run.
     ``options`` has the dead-letter topic, ``partition_counts`` the input topics, ``topic_ids`` both. With
     ``from_beginning`` the stored progress is ignored.
-
-    Attributes:
-        is_recreated: The stored progress of some partition names another topic id, or lies after its end, so the
-            dead-letter topic was created again since the last run; these partitions are read from their beginnings.
-        lacks_progress: No progress is stored, and no time limits the run: dead letters may be sent a second time.
     """
 
     def __init__(
@@ -163,9 +155,11 @@ class DeadLetterReplay:
                 for partition, stored in progress.items()
                 if is_outdated(stored.metadata, self._own_id) or stored.offset > ends[partition]
             }
+            #: The dead-letter topic was created again since the last run; these partitions are read from the beginning.
             self.is_recreated = bool(outdated)
             # A partition alone without an offset is a new one: each commit is of all partitions, which expire together.
             is_limited = from_beginning or letter_filter.since_s is not None
+            #: No progress is stored, and no time limits the run: dead letters may be sent a second time.
             self.lacks_progress = not is_limited and not progress and beginnings != ends
             #: Offset before which all dead letters are done, by partition of their topic.
             self._done = beginnings | {p: stored.offset for p, stored in progress.items() if p not in outdated}
@@ -264,7 +258,6 @@ class DeadLetterReplay:
 
 
 def progress_group(group_id: str) -> str:
-    """Return the consumer group that stores a group's replay progress."""
     return f"{group_id}.dlq-replay"
 
 

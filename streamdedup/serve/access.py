@@ -44,26 +44,17 @@ log = structlog.get_logger("streamdedup.serve")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a process; ``app`` enforces ``max_body_bytes``, ``server`` those of connections and heads.
+    """Limits of a process; ``app`` enforces ``max_body_bytes``, ``server`` those of connections and heads."""
 
-    Attributes:
-        max_body_bytes: At least eight times the longest text: JSON may escape a byte as six, and has other fields.
-        max_bodies_bytes: A process needs several times as much memory while it answers.
-        max_requests: With one text each they fill two passes of the index thread, one running and one waiting.
-        max_connections: Well below the usual limit of open files, 1,024.
-        timeout_s: For the head of a request, and again for body and answer together: far above the time of the largest
-            batch, and below the time after which proxies give up, 30 s or more.
-        max_answers_bytes: For all long answers that clients have not yet taken; a single one may be longer.
-        sending_s: Time in which a client must take a long answer.
-    """
-
-    max_body_bytes: int = 8_388_608
-    max_bodies_bytes: int = 67_108_864
-    max_requests: int = 256
-    max_connections: int = 512
+    max_body_bytes: int = 8_388_608  # at least 8 times the longest text: JSON may escape a byte as six
+    max_bodies_bytes: int = 67_108_864  # a process needs several times as much memory while it answers
+    max_requests: int = 256  # with one text each they fill two passes of the index thread, a running and a waiting one
+    max_connections: int = 512  # well below the usual limit of open files, 1,024
+    #: For the head of a request, and again for body and answer together: far above the time of the largest batch, and
+    #: below the time after which proxies give up, 30 s or more.
     timeout_s: float = 10.0
-    max_answers_bytes: int = 134_217_728
-    sending_s: float = 60.0
+    max_answers_bytes: int = 134_217_728  # of all long answers that clients have not yet taken; one alone may be longer
+    sending_s: float = 60.0  # in which a client must take a long answer
 
     @classmethod
     def for_texts(cls, max_text_bytes: int) -> "Limits":

@@ -32,26 +32,20 @@ class StreamChunk(NamedTuple):
 
 
 class Subscriber:
-    """One open stream.
-
-    Attributes:
-        offsets: Position of the stream: all events before it are in a chunk, or left out by the filter (``profile``).
-        is_live: The events of the feed's shared reader go to the queue; false while missed events are read.
-        gap: The event about missing events, which ``feed`` sends before the next events.
-        end_reason: Why the stream has ended; None while it is open.
-
-    With ``is_new`` the client has received no event before, so expired events are no gap for it.
-    """
+    """One open stream; with ``is_new`` the client has received no event before, so expired events are no gap for it."""
 
     def __init__(self, topic: str, event: str, profile: str | None, *, is_new: bool) -> None:
         self._is_new = is_new
         self._topic = topic
         self._event = event
         self._profile = profile
+        #: Position of the stream: all events before it are in a chunk, or left out by the filter (`profile`).
         self.offsets: Offsets = ()
+        #: The events of the feed's shared reader go to the queue; false while missed events are read.
         self.is_live = False
+        #: The event about missing events, which `feed` sends before the next events.
         self.gap: StreamChunk | None = None
-        self.end_reason: str | None = None
+        self.end_reason: str | None = None  # None while the stream is open
         self.ended = asyncio.Event()
         self._arrived = asyncio.Event()
         self._queue: deque[EventBatch] = deque()
@@ -70,13 +64,11 @@ class Subscriber:
             self.ended.set()
 
     def offer(self, batch: EventBatch) -> None:
-        """Queue events; end the stream if too many wait.
-
-        An empty queue takes a batch of any size, because the limit is for slow clients, not for large batches.
-        """
+        """Queue events; end the stream if too many wait."""
         if self.end_reason is not None:
             return
         count, size = len(batch.events), _size_of(batch)
+        # An empty queue takes a batch of any size, because the limit is for slow clients, not for large batches.
         if self._queue and (self._queued_count + count > MAX_QUEUED or self._queued_bytes + size > MAX_QUEUED_BYTES):
             self.end("too-slow")
             return
