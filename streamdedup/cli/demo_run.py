@@ -221,8 +221,10 @@ class DemoRun:
             "expected": f"{len(expected & pairs)} of {len(expected)} known pairs found, {len(pairs - expected)} others",
         }
         print_rows(self._console, rows)
-        if problem := self._problem():
-            raise StreamdedupError(problem)
+        if counters.consumed != sent or not counters.is_balanced:
+            raise StreamdedupError(f"the account does not add up: {self._account()}")
+        if self._view.pairs_count != counters.pairs:
+            raise StreamdedupError(f"pairs published: {counters.pairs:,}, arrived: {self._view.pairs_count:,}")
         if pairs != expected:
             raise StreamdedupError("the pairs are not the expected ones")
 
@@ -244,10 +246,3 @@ class DemoRun:
 
     def _account(self) -> str:
         return f"{self._feed.sent_count:,} sent; {self._counters.balance()}"
-
-    def _problem(self) -> str | None:
-        if self._counters.consumed != self._feed.sent_count or not self._counters.is_balanced:
-            return f"the account does not add up: {self._account()}"
-        if self._view.pairs_count != self._counters.pairs:
-            return f"pairs published: {self._counters.pairs:,}, arrived: {self._view.pairs_count:,}"
-        return None

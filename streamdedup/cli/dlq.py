@@ -207,10 +207,7 @@ def _show_counts(letters: Iterable[DeadLetter]) -> int:
 
 
 def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
-    """Return the fields of the value as JSON, or None without a decoder or a value.
-
-    If the schema registry fails, this function removes all ``decoders``, so that later letters do not ask the registry.
-    """
+    """Return the fields of the value as JSON, or None without a decoder or a value."""
     decoder = decoders.get(letter.topic)
     if decoder is None or letter.record.value is None:
         return None
@@ -218,7 +215,7 @@ def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
         return decoder.shown_fields(letter.record.value, letter.headers)
     except (RegistryUnavailable, RegistryMisconfigured) as error:
         tell_prefixed(f"values are shown as bytes: {error}")
-        decoders.clear()
+        decoders.clear()  # later letters do not ask the registry
         return None
 
 

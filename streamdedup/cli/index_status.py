@@ -155,17 +155,16 @@ def render_status(status: Mapping[str, Any], create_command: str) -> Iterator[st
     for master in store["masters"]:
         address = f"{master['address']}: " if store["mode"] != "single" else ""
         yield f"         {address}{master['software']}, {_memory(master)}, maxmemory-policy {master['eviction_policy']}"
-    members = f"unknown: {group['problem']}" if group["members"] is None else _members_text(group["members"])
+    if group["members"] is None:
+        members = f"unknown: {group['problem']}"
+    else:
+        members = f"{len(group['members'])} ({', '.join(group['members'])})" if group["members"] else "none"
     yield f"group    {group['id']}, members: {members}"
     for profile in status["profiles"]:
         yield ""
         yield from _profile_lines(profile, offsets_are_known=group["members"] is not None)
         if profile["missing_topics"]:
             yield f"  {missing_topics_text(profile['missing_topics'], create_command)}"
-
-
-def _members_text(members: Sequence[str]) -> str:
-    return f"{len(members)} ({', '.join(members)})" if members else "none"
 
 
 def _memory(master: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Annotated
 
-import msgspec
 import typer
 
 from streamdedup.cli.assembly import alert_reader
@@ -16,6 +15,7 @@ from streamdedup.cli.settings_options import ConfigOption, SetOption, load_setti
 from streamdedup.cli.topic_reading import reading_options, text_fetcher
 from streamdedup.errors import MessageError, SettingsError
 from streamdedup.kafka.reader import TopicReader
+from streamdedup.serve.events import one_line
 from streamdedup.wire import Alert, AlertReader, decode_alert
 
 #: Longest wait of one poll for records, in seconds; Ctrl-C ends the wait at once.
@@ -54,7 +54,8 @@ def tail(
         count = 0
         for value, alert in _alerts(reader, alert_reader(settings)):
             if as_json:
-                _write_json(value)
+                sys.stdout.buffer.write(one_line(value) + b"\n")
+                sys.stdout.buffer.flush()
             else:
                 view.show(alert)
             count += alert.part == alert.parts  # a large alert is several records, and counts with the last of them
@@ -75,10 +76,3 @@ def _alerts(reader: TopicReader, alerts: AlertReader) -> Iterator[tuple[bytes, A
                 yield value, decode_alert(value)
             except MessageError as error:
                 tell_prefixed(f"passed over {record.position}: {error}")
-
-
-def _write_json(value: bytes) -> None:
-    """Write an alert on one line; the bytes of its JSON are unchanged unless they have a line break."""
-    line = value if b"\n" not in value else msgspec.json.format(value, indent=-1)
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()

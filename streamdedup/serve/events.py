@@ -83,7 +83,7 @@ def new_starts(ends: Offsets, recent_count: int) -> Offsets:
 
 
 def one_line(value: bytes) -> bytes:
-    """Return JSON without line ends, which would divide an event."""
+    """Return JSON without line ends, which would divide an event or a line of ``tail --json``; else unchanged."""
     return value if _LINE_END.search(value) is None else msgspec.json.format(value, indent=-1)
 
 

@@ -276,7 +276,7 @@ class _Search:
         )
 
     def _with_more_bands(self, row: TuningRow) -> TuningRow:
-        """Judge the row with more bands, which make up for the candidates that are not compared; or return it as it is."""
+        """Judge a row with more bands, which make up for candidates that are not compared, or return it unchanged."""
         rows_per_band = row.banding.rows
         most_bands = self._workload.most_permutations // rows_per_band
         compared_share = row.chance / row.banding.probability(self._recall_from)

@@ -79,7 +79,7 @@ def compared_shares(
 def _counts_by_bands(
     sets: DistinctSets, codes: NDArray[np.int64], shared: NDArray[np.int64], bands: int, factors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return each set's candidates, without copies and weighted by ``factors``, by shared bands, (n_sets, bands + 1)."""
+    """Return each set's candidates except copies, weighted by ``factors``, by shared bands, (n_sets, bands + 1)."""
     set_count, width = len(sets.copies), bands + 1
     counts = np.zeros(set_count * width)
     smaller, larger = sets.decoded(codes)

@@ -89,37 +89,17 @@ def _missed(evaluation: Evaluation) -> Iterator[str]:
 
 
 def as_object(evaluation: Evaluation) -> dict[str, Any]:
-    run = evaluation.run
+    options, run, ids, scores = evaluation.options, evaluation.run, evaluation.ids, evaluation.scores
+    containment = {}
+    if options.containment is not None:  # with the rates of its pairs
+        rates = {"recall": _rate_json(scores.containment_recall), "precision": _rate_json(scores.containment_precision)}
+        containment = {"containment": {**asdict(options.containment), **rates}}
     return {
-        "documents": len(evaluation.ids),
+        "documents": len(ids),
         "skipped": run.skipped,
         "suppressed": run.suppressed,
         "documents_per_second": evaluation.documents_per_second,
         "candidates_per_document": evaluation.candidates_per_document,
-        **_settings_json(evaluation),
-        "limits": asdict(run.limits),
-        "truth": evaluation.truth,
-        "truth_seconds": evaluation.truth_seconds,
-        "truth_pairs_unknown": evaluation.unknown_pairs_count,
-        "truth_pairs_suppressed": evaluation.suppressed_count,
-        "recall": _rate_json(evaluation.scores.recall),
-        "precision": _rate_json(evaluation.scores.precision),
-        **_details_json(evaluation),
-    }
-
-
-def _rate_json(rate: Rate) -> dict[str, Any]:
-    return {"hits": rate.hits, "of": rate.total, "share": rate.share}
-
-
-def _settings_json(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the settings that matter for recall and precision; with a containment rule also the rates of its pairs."""
-    options, scores = evaluation.options, evaluation.scores
-    containment = {}
-    if options.containment is not None:
-        rates = {"recall": _rate_json(scores.containment_recall), "precision": _rate_json(scores.containment_precision)}
-        containment = {"containment": {**asdict(options.containment), **rates}}
-    return {
         "threshold": options.threshold,
         "recall_from": options.recall_from,
         **containment,
@@ -127,12 +107,13 @@ def _settings_json(evaluation: Evaluation) -> dict[str, Any]:
         "rows": options.banding.rows,
         "permutations": options.permutations,
         "exact_limit": options.exact_limit,
-    }
-
-
-def _details_json(evaluation: Evaluation) -> dict[str, Any]:
-    ids, scores = evaluation.ids, evaluation.scores
-    return {
+        "limits": asdict(run.limits),
+        "truth": evaluation.truth,
+        "truth_seconds": evaluation.truth_seconds,
+        "truth_pairs_unknown": evaluation.unknown_pairs_count,
+        "truth_pairs_suppressed": evaluation.suppressed_count,
+        "recall": _rate_json(scores.recall),
+        "precision": _rate_json(scores.precision),
         "missed": {reason.value: count for reason, count in scores.missed.items()},
         "missed_examples": [
             {"id1": ids[pair.left], "id2": ids[pair.right], "similarity": pair.similarity, "reason": pair.reason.value}
@@ -140,3 +121,7 @@ def _details_json(evaluation: Evaluation) -> dict[str, Any]:
         ],
         "documents_without_alert": _rate_json(scores.documents_without_alert),
     }
+
+
+def _rate_json(rate: Rate) -> dict[str, Any]:
+    return {"hits": rate.hits, "of": rate.total, "share": rate.share}

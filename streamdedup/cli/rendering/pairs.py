@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streamdedup.cli.rendering.differences import GAP, Comparison, Piece, compare
+from streamdedup.cli.rendering.differences import GAP, Piece, compare
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.cli.rendering.terminal import TIME_FORMAT, has_colours, local_time, print_line
 from streamdedup.counts import listed_counts
@@ -98,6 +98,8 @@ class AlertView:
 
 def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Text:
     method = match.method if match.method == "exact" else f"{match.method} ±{match.standard_error:.3f}"
+    more = "+" if (alert.cluster_size or 0) >= CLUSTER_SIZE_CAP else ""
+    size = "" if alert.cluster_size is None else f" ({alert.cluster_size}{more})"
     return Text.assemble(
         (local_time(alert.detected_at_ms / 1000, time_format), "dim"),
         "  ",
@@ -110,14 +112,8 @@ def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Te
         (f"{match.similarity:.4f}", "green"),
         f" {method}",
         _containment_text(match),
-        (f"  cluster {printable(alert.cluster_id)}{_cluster_size_text(alert.cluster_size)}", "dim"),
+        (f"  cluster {printable(alert.cluster_id)}{size}", "dim"),
     )
-
-
-def _cluster_size_text(cluster_size: int | None) -> str:
-    if cluster_size is None:
-        return ""
-    return f" ({cluster_size}{'+' if cluster_size >= CLUSTER_SIZE_CAP else ''})"
 
 
 def _spread_line(alert: Alert, time_format: str) -> Text:
@@ -155,7 +151,9 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
     comparison = compare(new.text, old.text)
     table.add_row(_marked(comparison.left, _NEW, coloured=coloured), _marked(comparison.right, _OLD, coloured=coloured))
     if comparison.is_same:
-        table.add_row(*[Text(_same_words(comparison), "dim")] * 2)
+        has_gap = any(piece.kind == "gap" for piece in comparison.left)
+        note = "(the same words, also where left out)" if has_gap else "(the same words)"
+        table.add_row(*[Text(note, "dim")] * 2)
     if not comparison.is_aligned:
         table.add_row(*[Text(f"(not compared: one text has more than {MAX_WORDS:,} words)", "dim")] * 2)
     return table
@@ -166,11 +164,6 @@ def _lone_text(side: Side) -> Text:
         return Text(printable(side.missing), "yellow")
     # The comparison with itself only shortens and cleans the text. Nothing differs, so `_NEW` marks nothing.
     return _marked(compare(side.text, side.text).left, _NEW, coloured=False)
-
-
-def _same_words(comparison: Comparison) -> str:
-    has_gap = any(piece.kind == "gap" for piece in comparison.left)
-    return "(the same words" + (", also where left out)" if has_gap else ")")
 
 
 def _marked(pieces: Iterable[Piece], highlight: _Highlight, *, coloured: bool) -> Text:

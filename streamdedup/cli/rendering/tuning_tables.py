@@ -60,14 +60,14 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
     if results["proposals"]:
         console.print()
         _print_table(console, proposals_table(results))
-        _print_gained(console, results)
+        for proposal in results["proposals"]:
+            if proposal["examples"]:
+                console.print(Text(f"\nPairs gained by {proposal['name']}\n", "italic"))
+                _print_pairs(console, proposal["examples"])
     if proposed := results["proposed"]:
         if proposed["stop_shingles"] is not None:
-            text = (
-                "The section names boilerplate, which --apply FILE.toml writes. To read it: streamdedup stop-shingles, "
-                "with the same texts and --config FILE.toml"
-            )
-            print_line(console, Text(text))
+            read_it = "To read it: streamdedup stop-shingles, with the same texts and --config FILE.toml"
+            print_line(console, Text(f"The section names boilerplate, which --apply FILE.toml writes. {read_it}"))
         console.print(Text(f"\n{proposed['settings_file']}"), soft_wrap=True)  # to be copied
     return buffer.getvalue()
 
@@ -89,7 +89,6 @@ def sample_text(results: dict[str, Any]) -> str:
 
 
 def memory_text(results: dict[str, Any]) -> str:
-    """Return the forecast of memory with each bucket layout, and the layout of the settings."""
     recommendation = results["recommendation"]
     sizes = recommendation["memory_bytes_by_layout"]
     shown = " or ".join(f'{forecast_size(size)} with "{layout}"' for layout, size in sizes.items())
@@ -175,20 +174,20 @@ def recalls_table(results: dict[str, Any]) -> TextTable:
 def proposals_table(results: dict[str, Any]) -> TextTable:
     """Return the proposals: the recommendation first, all of them together last."""
     columns = ["settings", "pairs", "more", "across sources", "fewer", "boiler.", "families", "candid.", "B/doc."]
-    trials = results["proposals"]
+    proposals = results["proposals"]
     rows = [
         [
-            trial["name"] if trial["is_advised"] else f"not: {trial['name']}",
-            f"{trial['pairs']:,}",
-            f"{trial['gained']:,}",
-            across_text(trial["across"]),
-            f"{trial['lost']:,}",
-            "not judged" if trial["boilerplate"] is None else f"{trial['boilerplate']:,}",
-            f"{trial['families']:,}",
-            count_text(trial["candidates_that_stay"]),
-            count_text(trial["bytes_per_document"]),
+            proposal["name"] if proposal["is_advised"] else f"not: {proposal['name']}",
+            f"{proposal['pairs']:,}",
+            f"{proposal['gained']:,}",
+            across_text(proposal["across"]),
+            f"{proposal['lost']:,}",
+            "not judged" if proposal["boilerplate"] is None else f"{proposal['boilerplate']:,}",
+            f"{proposal['families']:,}",
+            count_text(proposal["candidates_that_stay"]),
+            count_text(proposal["bytes_per_document"]),
         ]
-        for trial in trials
+        for proposal in proposals
     ]
     caption = (
         "Settings that change which documents are alike. Across sources: share of the gained pairs. Boiler.: pairs of "
@@ -197,7 +196,7 @@ def proposals_table(results: dict[str, Any]) -> TextTable:
         "source that pairs link; settings that gain mostly such are marked with not, and left out. --apply FILE writes "
         "the others."
     )
-    best = max((row for row, trial in enumerate(trials) if trial["is_advised"]), default=None)
+    best = max((row for row, proposal in enumerate(proposals) if proposal["is_advised"]), default=None)
     return TextTable("Proposed", columns, rows, caption, best=best)
 
 
@@ -244,13 +243,6 @@ def _print_thresholds(console: Console, results: dict[str, Any]) -> None:
             wanted = f"    if these pairs are wanted: threshold = {step['threshold']:g}"
             print_line(console, Text(f"{wanted}; a lower recall_from finds more of them"))
     console.print()
-
-
-def _print_gained(console: Console, results: dict[str, Any]) -> None:
-    for trial in results["proposals"]:
-        if trial["examples"]:
-            console.print(Text(f"\nPairs gained by {trial['name']}\n", "italic"))
-            _print_pairs(console, trial["examples"])
 
 
 def _print_pairs(console: Console, pairs: Sequence[Mapping[str, Any]]) -> None:
