@@ -53,7 +53,6 @@ export function onTokenRequired(ask) {
   askForToken = ask;
 }
 
-/** Tell whether a token is in use. */
 export function hasToken() {
   return token !== null;
 }
@@ -100,7 +99,6 @@ export async function open(path, options = {}) {
   }
 }
 
-/** Return the JSON of a resource. */
 export async function get(path, signal) {
   return (await open(path, { signal })).json();
 }
@@ -111,12 +109,10 @@ export async function post(path, body, signal) {
   return (await open(path, options)).json();
 }
 
-/** Return the path of a profile's resource. */
 export function ofProfile(profile, ...parts) {
   return ["v1/profiles", ...[profile, ...parts].map((part) => encodeURIComponent(part.toWellFormed()))].join("/");
 }
 
-/** Return a problem as an element for people. */
 export function problemText(error) {
   return error instanceof Problem ? error.message : `The page has a defect: ${error.name}.`;
 }

@@ -103,7 +103,6 @@ async function ask(event) {
   }
 }
 
-/** Prepare the view. */
 export function prepareAsk() {
   const form = byId("ask-form");
   form.addEventListener("submit", ask);

@@ -4,11 +4,6 @@ import { differences } from "./differences.js";
 import { get, ofProfile, problemText } from "./api.js";
 import { counted, foreign, h, show, similarity, similarityMeter } from "./dom.js";
 
-/** Return which of two texts, by their names, is contained in the other one. */
-function containedText(contained, [a, b]) {
-  return { a: [foreign(a), " in ", foreign(b)], b: [foreign(b), " in ", foreign(a)], both: ["each in the other"] }[contained];
-}
-
 const RULES = {
   min_shingles: "because one has too few shingles (min_shingles)",
   only_sources: "because no source is one of only_sources",
@@ -34,10 +29,12 @@ export function matchLabel(match) {
 }
 
 function summary(body, titles) {
+  const [a, b] = titles.map((title) => foreign(title));
+  const contained = { a: [a, " in ", b], b: [b, " in ", a], both: ["each in the other"] }[body.contained];
   const error = body.method === "estimated" ? ` \u00b1 ${similarity(body.standard_error)}` : "";
   const parts = [
     `similarity ${similarity(body.similarity)}${error} (${body.method})`,
-    [`containment ${similarity(body.containment)} (`, ...containedText(body.contained, titles), ")"],
+    [`containment ${similarity(body.containment)} (`, ...contained, ")"],
     `${body.shared_bands} of ${body.bands} bands shared`,
     body.is_match ? "a pair of the profile" : "not a pair of the profile",
   ];

@@ -121,4 +121,3 @@ function legend(segments, titles) {
   const [a, b] = titles.map((title) => h("bdi", {}, visible(title)));
   return h("p", { class: "quiet legend" }, h(MARKS.a, {}, "only in"), " ", a, "; ", h(MARKS.b, {}, "only in"), " ", b, ".");
 }
-

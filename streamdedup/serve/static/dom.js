@@ -34,16 +34,6 @@ export function visibleDifference(text) {
   return visible(text).replace(UNSEEN, nameOf).replace(ODD_SPACES, nameOf);
 }
 
-function fill(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (typeof value === "function") node.addEventListener(name, value);
-    else node.setAttribute(name, value === true ? "" : String(value));
-  }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
-  return node;
-}
-
 /**
  * Return an element.
  *
@@ -51,7 +41,14 @@ function fill(node, attributes, children) {
  * texts of the page itself; texts of others go through `foreign`.
  */
 export function h(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") node.addEventListener(name, value);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  show(node, ...children);
+  return node;
 }
 
 /** Return a text of others as an element whose direction does not reach beyond it. */
@@ -59,12 +56,11 @@ export function foreign(text, attributes = {}) {
   return h("bdi", attributes, visible(text));
 }
 
-/** Return the element of an id. */
 export function byId(id) {
   return document.getElementById(id);
 }
 
-/** Replace the children of a node. */
+/** Replace the children of a node; null and undefined are left out. */
 export function show(node, ...children) {
   node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
 }
@@ -96,7 +92,6 @@ export function spread({ size, sources, since, earliest_id: id, earliest_source:
   return h("span", {}, `${count} since `, time(since), earliest ? [", earliest ", foreign(earliest)] : null);
 }
 
-/** Return a size in bytes with its unit. */
 export function bytes(value) {
   if (value === null || value === undefined) return "unknown";
   const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -136,12 +131,11 @@ export function table(caption, names, rows) {
   return h("div", { class: "scroll" }, h("table", {}, h("caption", {}, caption), h("thead", {}, head), h("tbody", {}, body)));
 }
 
-/** Return names with their values. */
+/** Return names with their values, as a list of descriptions. */
 export function facts(rows) {
   return h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]).flat());
 }
 
-/** Return a link to the view of a document. */
 export function documentLink(profile, id) {
   const target = `#document/${encodeURIComponent(profile)}/${encodeURIComponent(id.toWellFormed())}`;
   return h("a", { href: target }, foreign(id));
@@ -158,7 +152,6 @@ export function captionLine(role, { label, source, published_at: publishedAt }) 
   return h("p", { class: "below caption" }, before, foreign(label, { class: "label" }), h("span", { class: "quiet" }, origin.flat()));
 }
 
-/** Return a meter of a similarity with its number. */
 export function similarityMeter(value) {
   return h("span", { class: "similarity" }, h("meter", { min: 0, max: 1, value, "aria-hidden": "true" }), similarity(value));
 }

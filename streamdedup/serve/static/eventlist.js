@@ -63,7 +63,6 @@ export class EventList {
     });
   }
 
-  /** Follow the stream. */
   start() {
     this.#reader.start();
   }

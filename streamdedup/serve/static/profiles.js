@@ -5,7 +5,7 @@ import { number } from "./dom.js";
 
 let profilesByName = new Map();
 
-/** Return the profiles of the service. */
+/** Return the profiles, and keep them for the functions below. */
 export async function loadProfileList(signal) {
   const { profiles } = await get("v1/profiles", signal);
   profilesByName = new Map(profiles.map((profile) => [profile.name, profile]));
