@@ -34,8 +34,7 @@ from streamdedup.wire.dead_letters import DaemonInfo
 #: Share of the transaction timeout that sending the messages may take; the remainder is for offsets and commit. A
 #: record must have failed, and have been seen to fail, before the broker aborts its transaction.
 _DELIVERY_SHARE = 5 / 6
-#: Longest time between heartbeats, in seconds; at least three fit into a session.
-_HEARTBEAT_S = 3.0
+_HEARTBEAT_S = 3.0  # longest time between heartbeats, in seconds; at least three fit into a session
 #: The consumer's request timeout is at least the session timeout plus this, in seconds: a broker may answer a request
 #: to join the group only when the session of an earlier member ends.
 _JOIN_MARGIN_S = 5

@@ -20,10 +20,8 @@ from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE, Fat
 from streamdedup.findings import Finding, Level
 from streamdedup.indexes import connect_backend
 
-#: Width of the level with the space after it, in columns.
-_LEVEL_WIDTH = 9
-#: Least width of the text, in columns; a narrower terminal wraps the lines.
-_LEAST_WIDTH = 40
+_LEVEL_WIDTH = 9  # width of the level with the space after it, in columns
+_LEAST_WIDTH = 40  # least width of the text, in columns; a narrower terminal wraps the lines
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.FAILED: "red"}
 #: Consequence for the daemon, by exit code.
 _VERDICTS = {

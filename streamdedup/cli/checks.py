@@ -43,8 +43,7 @@ from streamdedup.settings import Settings
 from streamdedup.text.markup import has_html, html_warning
 from streamdedup.wire import Decoder, RegistryFormat
 
-#: Records of a profile whose keys are checked.
-_SAMPLE_RECORDS = 1_000
+_SAMPLE_RECORDS = 1_000  # records of a profile whose keys are checked
 #: Cure of a lost index, by ``service.on_index_lost``.
 _LOSS_CURES = {
     "fail": "call streamdedup index rebuild",

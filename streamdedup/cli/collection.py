@@ -18,8 +18,7 @@ from streamdedup.wire import Document
 Item = TypeVar("Item")
 #: A document of a file or of a topic.
 Versioned = TypeVar("Versioned", Entry, Document)
-#: Documents that the commands compare at once.
-BATCH_DOCUMENTS = 500
+BATCH_DOCUMENTS = 500  # documents that the commands compare at once
 #: Lines at the beginning of each file whose ids are compared with those of other files; the limit bounds the memory.
 _COMPARED_LINES = 1_000
 

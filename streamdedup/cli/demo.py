@@ -24,12 +24,10 @@ from streamdedup.cli.rendering.differences import GAP
 from streamdedup.cli.rendering.terminal import has_colours, make_console, print_line, print_rows
 from streamdedup.errors import SettingsError
 
-#: Default rate, in documents per second: the demo takes half a minute.
-_DEFAULT_PACE = 10.0
+_DEFAULT_PACE = 10.0  # default rate, in documents per second: the demo takes half a minute
 #: How to get the page where the libraries of the HTTP service are missing.
 _INSTALL_ADVICE = "pip install 'streamdedup[serve]' to have one"
-#: Interval of checking the servers while they are kept, in seconds.
-_CHECK_INTERVAL_S = 0.5
+_CHECK_INTERVAL_S = 0.5  # interval of checking the servers while they are kept, in seconds
 
 
 def demo(

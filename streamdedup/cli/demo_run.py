@@ -33,12 +33,9 @@ from streamdedup.settings import Settings
 from streamdedup.wire import decode_alert
 from streamdedup.wire.dead_letters import DeadLetter
 
-#: Interval of reading the daemon's metrics, in seconds.
-_METRICS_INTERVAL_S = 0.1
-#: Time limit for fetching a text, in seconds.
-_FETCH_TIMEOUT_S = 10.0
-#: Longest wait of one poll for alerts and dead letters, in seconds.
-_POLL_S = 0.05
+_METRICS_INTERVAL_S = 0.1  # interval of reading the daemon's metrics, in seconds
+_FETCH_TIMEOUT_S = 10.0  # time limit for fetching a text, in seconds
+_POLL_S = 0.05  # longest wait of one poll for alerts and dead letters, in seconds
 #: Time without any change after which the demo fails, in seconds; the time between two records is added.
 _STALL_S = 60.0
 #: Folder of the sample: a corpus for each profile, and a file with the pairs that the daemon must find.

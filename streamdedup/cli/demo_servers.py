@@ -21,12 +21,10 @@ from streamdedup.embedded.ports import free_ports
 from streamdedup.settings.schema import PREFIX
 
 _HOST = "127.0.0.1"
-#: Time limit of a request to the daemon or the HTTP service, in seconds.
-_REQUEST_TIMEOUT_S = 10.0
+_REQUEST_TIMEOUT_S = 10.0  # time limit of a request to the daemon or the HTTP service, in seconds
 #: Libraries of the HTTP service.
 _SERVICE_LIBRARIES = ("litestar", "uvicorn", "uvloop")
-#: Time limit for the exit of a process whose connection broke, in seconds.
-_EXIT_TIMEOUT_S = 2.0
+_EXIT_TIMEOUT_S = 2.0  # time limit for the exit of a process whose connection broke, in seconds
 DUPLICATES_TOPIC, DEAD_LETTER_TOPIC = "duplicates", "duplicates.dlq"
 #: Partitions of each topic except the dead-letter topic; the broker keeps some megabytes of each.
 _PARTITIONS = 4

@@ -27,10 +27,8 @@ from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.position import Position
 from streamdedup.wire.dead_letters import PREFIX, DeadLetter
 
-#: Longest time between two commits of the progress, in seconds.
-COMMIT_INTERVAL_S: Final = 2.0
-#: Records with this many failures are left out, so that replays cannot loop.
-MAX_ATTEMPTS: Final = 3
+COMMIT_INTERVAL_S: Final = 2.0  # longest time between two commits of the progress, in seconds
+MAX_ATTEMPTS: Final = 3  # records with this many failures are left out, so that replays cannot loop
 #: Facts (``DeadLetter.facts``) of a dead letter that lacks parts of its record.
 _TRUNCATED: Final = ("truncated", "truncated-key", "dropped-headers")
 

@@ -17,8 +17,7 @@ from streamdedup.settings import Settings
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 _STOP_ADVICE = "stop them first; one that ended without leaving the group stays a member for kafka.session_timeout"
-#: Longest time after the end of a session until Kafka removes the member, in seconds.
-_REMOVAL_S = 15.0
+_REMOVAL_S = 15.0  # longest time after the end of a session until Kafka removes the member, in seconds
 _POLL_INTERVAL_S = 1.0
 
 

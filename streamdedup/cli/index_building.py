@@ -23,8 +23,7 @@ from streamdedup.kafka.protocols import CommittedOffset, Source, offsets_in
 from streamdedup.position import Partition
 from streamdedup.settings import Profile, Settings
 
-#: Longest wait of one poll while joining the group, in seconds.
-_POLL_S = 0.2
+_POLL_S = 0.2  # longest wait of one poll while joining the group, in seconds
 #: A round of ``index prepare`` is the last if it takes at most this time, in seconds. The replay at the start of the
 #: daemons with the new settings takes about as long.
 _SHORT_ROUND_S = 5.0

@@ -61,10 +61,8 @@ COMMANDS = {
     "schema": "Print the JSON Schema of a message.",
 }
 
-#: Prefix of a help paragraph whose lines are kept.
-_VERBATIM = "\b\n"
-#: Greatest width of help texts, in characters.
-_HELP_WIDTH = 120
+_VERBATIM = "\b\n"  # prefix of a help paragraph whose lines are kept
+_HELP_WIDTH = 120  # greatest width of help texts, in characters
 
 _HELP = "Find near-duplicates in streams of documents: Kafka in, MinHash buckets in Redis, verified alerts out."
 

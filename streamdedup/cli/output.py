@@ -27,8 +27,7 @@ from streamdedup.errors import CorpusError, SettingsError
 
 #: Titles may be file names, in which brackets are no markup.
 _TITLE = TextColumn("{task.description}", markup=False)
-#: Number of mistakes of one kind that are shown; further ones are only counted.
-_REPORTED_MISTAKES = 5
+_REPORTED_MISTAKES = 5  # number of mistakes of one kind that are shown; further ones are only counted
 
 
 def tell_prefixed(text: str) -> None:

@@ -47,10 +47,8 @@ _REGISTRY_S = 2.0
 #: Time limit of each step of opening the reader of a stream, in seconds: no subscriber waits longer
 #: (``feed._OPEN_S``), and an opening that was given up ends before ``STOP_TIMEOUT_S``.
 _OPENING_S = 5.0
-#: Connections that may wait to be accepted.
-_BACKLOG = 512
-#: Time without a request after which a connection is closed, in seconds.
-_KEEP_ALIVE_S = 30
+_BACKLOG = 512  # connections that may wait to be accepted
+_KEEP_ALIVE_S = 30  # time without a request after which a connection is closed, in seconds
 #: Time in which a client must take some of the bytes that wait for it, in milliseconds; above the time after which a
 #: stream gives up by itself (``streaming._SEND_S``).
 _STALLED_MS = 75_000

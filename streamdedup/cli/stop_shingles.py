@@ -22,10 +22,8 @@ from streamdedup.text.stop_learning import DEFAULT_SHARE, Learnt, learn_stop_shi
 from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.sample import BoundedTexts
 
-#: Most passages of stop shingles that are shown.
-_SHOWN: Final = 20
-#: Most characters of a shown passage.
-_SHOWN_CHARS: Final = 90
+_SHOWN: Final = 20  # most passages of stop shingles that are shown
+_SHOWN_CHARS: Final = 90  # most characters of a shown passage
 #: Most characters of the texts that are kept to find passages in them; the stop shingles are learnt from all texts.
 _MOST_CHARACTERS: Final = 10_000_000
 

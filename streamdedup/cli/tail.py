@@ -18,8 +18,7 @@ from streamdedup.kafka.reader import TopicReader
 from streamdedup.serve.events import one_line
 from streamdedup.wire import Alert, AlertReader, decode_alert
 
-#: Longest wait of one poll for records, in seconds; Ctrl-C ends the wait at once.
-_POLL_S = 1.0
+_POLL_S = 1.0  # longest wait of one poll for records, in seconds; Ctrl-C ends the wait at once
 
 
 def tail(

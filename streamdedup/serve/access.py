@@ -32,8 +32,7 @@ from streamdedup.serve.problems import RequestProblem
 PROBES: Final = frozenset({"/livez", "/readyz"})
 #: Paths of answers that never end once they have begun.
 _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
-#: Paths that do not count as requests in progress.
-_UNCOUNTED: Final = PROBES | _STREAMS
+_UNCOUNTED: Final = PROBES | _STREAMS  # paths that do not count as requests in progress
 #: Files of the page: path of the HTML document, and beginning of the paths of all other files.
 _PAGE_PATH, _PAGE_FILES_PREFIX = "/", "/page/"
 #: Scheme and host in front of a path.

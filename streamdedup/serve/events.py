@@ -16,11 +16,9 @@ from streamdedup.serve.problems import RequestProblem
 MAX_PARTITIONS: Final = 500
 #: Most missed offsets, of all partitions together, that are read again for a client that resumes.
 MAX_MISSED: Final = 10_000
-#: Most offsets before the ends with which a new stream may begin.
-MAX_RECENT: Final = 1_000
+MAX_RECENT: Final = 1_000  # most offsets before the ends with which a new stream may begin
 EVENT_STREAM: Final = "text/event-stream"
-#: Pause before a client connects again, in milliseconds.
-RETRY_MS: Final = 2_000
+RETRY_MS: Final = 2_000  # pause before a client connects again, in milliseconds
 
 #: A topic name has at most 249 characters, an offset at most 19 digits.
 _OFFSET = r"(?:0|[1-9][0-9]{0,18})"

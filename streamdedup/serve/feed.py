@@ -31,10 +31,8 @@ MAX_SUBSCRIBERS: Final = 128
 _RESUMING: Final = 4
 #: Time limit for reading and sending the missed events of one subscriber, in seconds; the last chunk may exceed it.
 _RESUME_S: Final = 60.0
-#: Longest wait of a new subscriber for the shared reader to open, in seconds.
-_OPEN_S: Final = 5.0
-#: Delay in ``Retry-After`` while a topic cannot be read, in seconds.
-_RETRY_S: Final = 5
+_OPEN_S: Final = 5.0  # longest wait of a new subscriber for the shared reader to open, in seconds
+_RETRY_S: Final = 5  # delay in ``Retry-After`` while a topic cannot be read, in seconds
 
 log = structlog.get_logger("streamdedup.serve")
 

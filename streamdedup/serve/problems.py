@@ -13,8 +13,7 @@ from streamdedup.errors import FatalError, IndexMismatch, MessageError, StoreUna
 from streamdedup.wire import ErrorCode
 
 PROBLEM_JSON: Final = "application/problem+json"
-#: Beginning of the type of each problem.
-TYPE_PREFIX: Final = "urn:streamdedup:problem:"
+TYPE_PREFIX: Final = "urn:streamdedup:problem:"  # beginning of the type of each problem
 #: Delay in ``Retry-After`` while Redis does not answer or the index does not exist, in seconds.
 _STORE_RETRY_S: Final = 2
 

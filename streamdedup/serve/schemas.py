@@ -9,8 +9,7 @@ from streamdedup.serve.problems import Problem
 from streamdedup.text.alignment import MAX_WORDS
 from streamdedup.wire import MAX_ID_BYTES, Match
 
-#: Most texts of one batch request.
-MAX_BATCH_TEXTS: Final = 500
+MAX_BATCH_TEXTS: Final = 500  # most texts of one batch request
 #: Most matches in the answer for one text or document; and the ``limit`` of a look-up whose request has none.
 MAX_MATCHES: Final = 1_000
 DEFAULT_MATCHES: Final = 100

@@ -10,10 +10,8 @@ from streamdedup.serve.events import FeedEvent, Offsets, ResumePlan, format_even
 #: Bytes of events that may wait for a subscriber. Queues share their events: each is a tail of the same sequence, so
 #: all together take as much memory as the longest.
 MAX_QUEUED_BYTES: Final = 16_777_216
-#: Events that may wait for a subscriber.
-MAX_QUEUED: Final = 10_000
-#: Bytes of events after which a chunk is sent.
-_CHUNK_BYTES: Final = 65_536
+MAX_QUEUED: Final = 10_000  # events that may wait for a subscriber
+_CHUNK_BYTES: Final = 65_536  # bytes of events after which a chunk is sent
 
 
 class EventBatch(NamedTuple):

@@ -14,8 +14,7 @@ from streamdedup.serve.subscriber import EventBatch
 
 T = TypeVar("T")
 
-#: Longest wait for records in one call of a reader, in seconds.
-_POLL_S: Final = 0.5
+_POLL_S: Final = 0.5  # longest wait for records in one call of a reader, in seconds
 
 
 class ReaderThread:

@@ -17,12 +17,10 @@ from streamdedup.tuning.study import Study
 
 #: Characters of a word and the following space, roughly: so many shingles of characters begin in a word.
 _WORD_CHARACTERS: Final = 6
-#: Fewest pairs of different texts that say anything about recall.
-_LEAST_PAIRS: Final = 100
+_LEAST_PAIRS: Final = 100  # fewest pairs of different texts that say anything about recall
 #: Least shares of the documents for a warning: without words, shorter than a shingle, compared by estimate.
 _EMPTY_SHARE, _SHORT_SHARE, _ESTIMATED_SHARE = 0.01, 0.02, 0.10
-#: A forecast for more than this many times the documents of the study has a warning.
-_FAR: Final = 50
+_FAR: Final = 50  # a forecast for more than this many times the documents of the study has a warning
 #: Attributes whose keys the printed section has even if they are at their default (``profile_lines``).
 _ALWAYS: Final = ("shingle_unit", "threshold", "min_recall", "bands", "rows", "exact_limit", "retention_s")
 #: Servers for a settings file that has none yet.

@@ -31,16 +31,12 @@ from streamdedup.tuning.study import Study
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 DAY_S: Final = 86_400.0
-#: Default of ``--time``, in seconds.
-TIME_S: Final = 50.0
+TIME_S: Final = 50.0  # default of ``--time``, in seconds
 #: Characters for each second of ``--time`` where all kinds are compared, on one core (AMD EPYC; news and reviews).
 KINDS_CHARACTERS_PER_S: Final = 40_000
-#: The same where one kind is studied with its proposals.
-CHARACTERS_PER_S: Final = 400_000
-#: Most signature values that the settings allow.
-LARGEST_SIGNATURE: Final = 1_024
-#: Most signature values that are tried, unless the profile has more.
-MOST_PERMUTATIONS: Final = 512
+CHARACTERS_PER_S: Final = 400_000  # the same where one kind is studied with its proposals
+LARGEST_SIGNATURE: Final = 1_024  # most signature values that the settings allow
+MOST_PERMUTATIONS: Final = 512  # most signature values that are tried, unless the profile has more
 
 
 @dataclass(frozen=True, slots=True)

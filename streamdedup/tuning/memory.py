@@ -19,11 +19,9 @@ from streamdedup.tuning.rows import TuningRow, Workload
 
 #: Bytes of an index entry besides its sketch: key, id, digest, position, and the server's entry for its expiry.
 ENTRY_BYTES: Final = 300
-#: Bytes of a caption: label, source and publication time.
-CAPTION_BYTES: Final = 110
-#: Bytes of a stored shingle hash, and of a value of a stored signature.
-SHINGLE_BYTES: Final = 3.3
-VALUE_BYTES: Final = 4.0
+CAPTION_BYTES: Final = 110  # bytes of a caption: label, source and publication time
+SHINGLE_BYTES: Final = 3.3  # bytes of a stored shingle hash
+VALUE_BYTES: Final = 4.0  # bytes of a value of a stored signature
 #: Bytes of a claim; and its mean time in Redis, in lifetimes of an entry: a page of claims is filled during one
 #: lifetime and kept for two more.
 CLAIM_BYTES: Final = 30

@@ -39,8 +39,7 @@ _LEAST_ACROSS: Final = 0.8
 _LEAST_ADDED: Final = SHOWN_COUNT
 #: Least shingles and documents of a passage that a warning names where no document has a source.
 _PASSAGE_SHINGLES, _PASSAGE_DOCUMENTS = 10, 100
-#: Characters of the passage that are shown.
-_PASSAGE_CHARS: Final = 120
+_PASSAGE_CHARS: Final = 120  # characters of the passage that are shown
 
 
 class MeasuredProposal(NamedTuple):

@@ -15,16 +15,12 @@ from streamdedup.tuning.comparison import ComparedSettings, Progress
 from streamdedup.tuning.meter import MeasuredProposal, ProposalMeter
 from streamdedup.tuning.study import Study
 
-#: Name of all proposals together.
-ALL: Final = "all together"
-#: Proposed ``containment_threshold``.
-_CONTAINMENT: Final = 0.8
+ALL: Final = "all together"  # name of all proposals together
+_CONTAINMENT: Final = 0.8  # proposed ``containment_threshold``
 #: ``recall_from`` is not lowered below this, the value of the preset ``news``: at 0.5 twice the bands are needed.
 _LEAST_RECALL_FROM: Final = 0.6
-#: A proposal is shown if it changes at least this share of the pairs.
-_LEAST_CHANGE: Final = 0.01
-#: A text option is measured if at least this share of the texts may change.
-_LEAST_SHARE: Final = 0.001
+_LEAST_CHANGE: Final = 0.01  # a proposal is shown if it changes at least this share of the pairs
+_LEAST_SHARE: Final = 0.001  # a text option is measured if at least this share of the texts may change
 #: Points and vowel signs of Hebrew, Arabic and Syriac, which a writer may leave out, dotless i, and letters of Persian
 #: and Urdu keyboards (``fold_marks``).
 _SIGNS: Final = re.compile(

@@ -27,12 +27,9 @@ from streamdedup.tuning.study import BINS, Study
 
 #: Mean load of a daemon, as a share of its speed; the rest is for busy hours and backlogs.
 _LOAD: Final = 0.5
-#: Fewest compared documents for which something is recommended.
-LEAST_COMPARED: Final = 1_000
-#: Pairs nearest to the threshold that the report lists.
-_BORDERLINE_COUNT: Final = 10
-#: Bins of similarity for which the recall is drawn.
-_CURVE_BINS: Final = 40
+LEAST_COMPARED: Final = 1_000  # fewest compared documents for which something is recommended
+_BORDERLINE_COUNT: Final = 10  # pairs nearest to the threshold that the report lists
+_CURVE_BINS: Final = 40  # bins of similarity for which the recall is drawn
 
 
 def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:

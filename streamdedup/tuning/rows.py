@@ -47,8 +47,7 @@ KAFKA_US: Final = 44.0
 PERMUTATION_WEIGHT: Final = 0.01
 #: Factors of the profile's limits for storms that are tried.
 LIMIT_FACTORS: Final = (1, 4, 16, 64)
-#: Bandings that are tried with each factor.
-MOST_TRIED: Final = 6
+MOST_TRIED: Final = 6  # bandings that are tried with each factor
 #: Greatest share of the sample's pairs that the limits may leave uncompared.
 MOST_UNCOMPARED: Final = 0.005
 #: The limits are judged in an index of at most this many times the sample: beyond it, forecasts are coarse.

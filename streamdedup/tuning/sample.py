@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: Seed: the same collection gives the same sample.
-_SEED: Final = 1
+_SEED: Final = 1  # seed: the same collection gives the same sample
 #: Most characters of the studied texts, by unit of the shingles, so that the exact join of ``study`` takes seconds.
 MOST_CHARACTERS: Final = {"word": 30_000_000, "char": 16_000_000}
 #: An excerpt of a sample has this many runs of neighbouring texts, because copies are often neighbours in time.

@@ -16,8 +16,7 @@ from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.tuning.sample import Sample
 
-#: Most pairs that ``shown_pairs`` returns.
-SHOWN_COUNT: Final = 10
+SHOWN_COUNT: Final = 10  # most pairs that ``shown_pairs`` returns
 #: Least size of a family (``in_families``). A smaller group may be versions of one text, not copies of a template.
 LEAST_FAMILY: Final = 10
 _SEARCHED_WORDS: Final = 2_000  # words of a text that are searched for a common passage

@@ -27,14 +27,11 @@ from streamdedup.tuning.buckets import candidates_by_bands, first_shared_bands, 
 from streamdedup.tuning.distinct import ALL_PAIRS, DistinctSets, distinct_sets
 from streamdedup.tuning.storm_limits import Scales, StormLimits, compared_shares
 
-#: Bins of the distribution of similarity between 0 and 1.
-BINS: Final = 20
+BINS: Final = 20  # bins of the distribution of similarity between 0 and 1
 #: Most pairs that are kept to measure recall; of more, each is kept with the same chance.
 MOST_PAIRS: Final = 400_000
-#: Seed of that chance: the same sample keeps the same pairs.
-_SEED: Final = 1
-#: Sets that are signed, or whose band keys are computed, at once.
-_BATCH: Final = 500
+_SEED: Final = 1  # seed of that chance: the same sample keeps the same pairs
+_BATCH: Final = 500  # sets that are signed, or whose band keys are computed, at once
 
 
 class Study:

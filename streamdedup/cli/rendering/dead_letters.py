@@ -11,10 +11,8 @@ from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, TIME_FORMAT, local_
 from streamdedup.position import Position
 from streamdedup.wire.dead_letters import UNKNOWN, DeadLetter, whole_number
 
-#: Most characters of the value at the end of a line.
-PREVIEW_CHARS = 80
-#: Most characters of any other part of a line.
-_PART_CHARS = 300
+PREVIEW_CHARS = 80  # most characters of the value at the end of a line
+_PART_CHARS = 300  # most characters of any other part of a line
 
 
 def dead_letter_line(letter: DeadLetter, fields_json: bytes | None = None) -> Text:

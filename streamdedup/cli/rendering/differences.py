@@ -13,12 +13,10 @@ from streamdedup.cli.rendering.safe_text import printable_character, visible
 from streamdedup.text.alignment import Word, align, split_words
 from streamdedup.text.folding import normalized
 
-#: Characters of shared text before and after a difference.
-CONTEXT_CHARS: Final = 48
+CONTEXT_CHARS: Final = 48  # characters of shared text before and after a difference
 #: Characters of one difference; of a longer one, the beginning (two thirds) and the end are shown.
 MAX_CHANGED_CHARS: Final = 240
-#: Characters that are shown of a text that is too long to be aligned.
-BEGINNING_CHARS: Final = 1_000
+BEGINNING_CHARS: Final = 1_000  # characters that are shown of a text that is too long to be aligned
 #: Mark of omitted text.
 GAP: Final = "[…]"
 

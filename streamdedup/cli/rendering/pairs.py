@@ -50,8 +50,7 @@ class Side:
 #: Returns a document with its text, from id, digest and position.
 Fetch = Callable[[str, str, Position], Side]
 
-#: Indentation of the lines under the first line of an alert.
-_INDENT: Final = " " * 10
+_INDENT: Final = " " * 10  # indentation of the lines under the first line of an alert
 #: Line under an alert whose document reached a limit for storms.
 INCOMPLETE: Final = (
     f"{_INDENT}not all candidates were compared (bucket_cap, max_candidates): pairs of this document may be missed"

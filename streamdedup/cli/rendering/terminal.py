@@ -16,10 +16,8 @@ from rich.text import Text
 
 #: Width in columns of tables, and of two texts side by side, where the output is no terminal.
 DEFAULT_WIDTH = 120
-#: Format of times, in the local time zone.
-TIME_FORMAT = "%Y-%m-%d %H:%M:%S%z"
-#: Format of times where the date is known.
-CLOCK_FORMAT = "%H:%M:%S%z"
+TIME_FORMAT = "%Y-%m-%d %H:%M:%S%z"  # format of times, in the local time zone
+CLOCK_FORMAT = "%H:%M:%S%z"  # format of times where the date is known
 _STYLE_CODE = re.compile("\x1b\\[[0-9;]*m")
 _WORD_AND_BLANKS = re.compile("([^ ]+)( *)")
 

@@ -18,8 +18,7 @@ from streamdedup.settings.kinds import format_duration
 from streamdedup.text.stop_learning import LEAST_SOURCE_DOCUMENTS
 from streamdedup.tuning.shown_pairs import LEAST_FAMILY
 
-#: Width of the tables, in characters, without a terminal.
-_WIDTH: Final = 128
+_WIDTH: Final = 128  # width of the tables, in characters, without a terminal
 
 
 class TextTable(NamedTuple):
