@@ -112,7 +112,6 @@ def kafka_options(settings: Settings) -> KafkaOptions:
 
 
 def registry_of(settings: Settings) -> Registry | None:
-    """Return the client of the schema registry; None where the settings name none."""
     section = settings.schema_registry
     if section.url is None:
         return None

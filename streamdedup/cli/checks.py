@@ -64,9 +64,10 @@ class CheckRun:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of one server; ``ask`` yields the findings, and may raise a ``TransientError`` or ``FatalError``."""
+    """A check of one server."""
 
     label: str  # ``Finding.check`` of an error of ``ask``
+    #: Yields the findings; raises if the server does not answer or refuses the client, or a library is missing.
     ask: Callable[[CheckRun], Iterator[Finding]]
     server: Awaited | None = None  # for which ``run`` waits; None for a check that only ``check`` asks
     event: str = ""  # log event of a warning of ``run``

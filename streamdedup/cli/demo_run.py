@@ -65,7 +65,6 @@ class DaemonCounters:
 
     @classmethod
     def parse(cls, metrics: str) -> Self:
-        """Read the counters from Prometheus' text format."""
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for family in text_string_to_metric_families(metrics):
             for sample in family.samples:

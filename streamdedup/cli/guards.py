@@ -68,15 +68,13 @@ def refuse_members(settings: Settings, advice: str = "", *, of_index: bool = Fal
 def await_no_members(
     settings: Settings, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Wait until the consumer group has no members, at most ``kafka.session_timeout`` plus ``_REMOVAL_S``.
-
-    A killed daemon, or one with ``kafka.group_instance_id``, stays a member until its session ends. Until then such a
-    member cannot be told from a running daemon.
-    """
+    """Wait until the consumer group has no members, at most ``kafka.session_timeout`` plus ``_REMOVAL_S``."""
     options = kafka_options(settings)
     members = describe_group(options).members
     if not members:
         return
+    # A killed daemon, or one with `kafka.group_instance_id`, stays a member until its session ends, and cannot be told
+    # from a running one.
     limit_s, started = settings.kafka.session_timeout_s + _REMOVAL_S, clock()
     tell_prefixed(
         f"the group {settings.kafka.group_id} has members: {', '.join(members)}; waiting at most "

@@ -52,10 +52,8 @@ def fits(backend: Backend, name: str) -> bool:
 
 
 def are_fillable(losses: Sequence[Loss], profile: Profile) -> bool:
-    """Return whether to keep an index and fill its gaps; False without losses, too: a rebuild of it was asked for.
-
-    The replay may still show that the records of the gap are not enough: ``RebuildRun`` then replaces the index.
-    """
+    """Return whether to keep an index and fill its gaps; False without losses, too: a rebuild of it was asked for."""
+    # The replay may still show that the records of the gap are not enough: `RebuildRun` then replaces the index.
     return bool(losses) and fillable_gaps(losses, lifetime_ms(profile), clock.now_ms()) is not None
 
 
@@ -118,10 +116,7 @@ def _joined_group(settings: Settings) -> Iterator[tuple[Source, int]]:
 
 
 def prepare_indexes(settings: Settings, names: Sequence[str], backend: Backend, progress: Progress) -> float:
-    """Build indexes up to the committed offsets in rounds; return the duration of the last round in seconds.
-
-    The first round reads the whole window, each further round the records committed during the previous one.
-    """
+    """Build indexes up to the committed offsets in rounds; return the duration of the last round in seconds."""
     builder = rebuilder(settings, backend)
     options = kafka_options(settings)
     previous_round_s = float("inf")
@@ -130,8 +125,8 @@ def prepare_indexes(settings: Settings, names: Sequence[str], backend: Backend, 
         records_count = 0
         committed_offsets, missing = read_committed_offsets(options), describe_group(options).missing_topics
         for name in names:
-            # Losses are the whole index in the first round, if it is missing, and in later rounds the records committed
-            # since: a gap. Without losses `begin` starts nothing. `rebuild` itself gives the lease up.
+            # Losses are the whole index in the first round, if it is missing, and in later rounds a gap: the records
+            # committed during the round before. Without losses `begin` starts nothing. `rebuild` gives the lease up.
             offsets = offsets_in(committed_offsets, settings.profiles[name].topics)
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
                 rebuilt = builder.rebuild(name, committed_offsets, _NO_GENERATION, lambda: None, progress, missing)

@@ -125,11 +125,7 @@ def _partition_rows(
 
 
 def _partition_state(facts: PartitionFacts, offset: int | None, topic_id: str, *, is_running: bool) -> str | None:
-    """Return the state of a partition if it is unusual, a key of ``_STATE_TEXTS``; else None.
-
-    While daemons run, mark and committed offset may differ, because a batch may be committed between the two requests
-    that read them.
-    """
+    """Return the state of a partition if it is unusual, a key of ``_STATE_TEXTS``; else None."""
     mark = facts.high_water_mark
     # Only the topic ids are compared, not the end: a daemon may have raised the mark above an end that was read before.
     if mark is not None and is_recreated(mark, facts.topic_id, BrokerState(topic_id)):
@@ -139,6 +135,7 @@ def _partition_state(facts: PartitionFacts, offset: int | None, topic_id: str, *
     if mark is None:
         # Offset 0 was set by an operator: no record was read, so nothing is lost.
         return "lost" if offset else None
+    # While daemons run, a batch may be committed between the two requests that read mark and committed offset.
     if mark == offset or is_running:
         return None
     return "behind" if mark < offset else "ahead"

@@ -104,13 +104,10 @@ class _Commands(TyperGroup):
         return name, command, remaining
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; remove a prefix from an error about an argument.
-
-        typer 0.29 checks arguments with pydantic, which puts the prefix before the error for a wrong choice.
-        """
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
+            # typer 0.29 checks arguments with pydantic, which puts a prefix before the error for a wrong choice.
             error.message = error.message.removeprefix("Value error, ")
             raise
 
@@ -247,7 +244,6 @@ def _lacks_character(error: UnicodeEncodeError) -> bool:
 
 
 def _report(text: str, code: int) -> int:
-    """Print an error on standard error, and return the exit code."""
     from streamdedup.cli.output import tell_prefixed  # noqa: PLC0415  not for --help
 
     with contextlib.suppress(OSError):

@@ -40,10 +40,7 @@ def tell(text: str, *, err: bool = False) -> None:
 
 
 class _OutputFile(io.FileIO):
-    """A file that keeps its old content until the first write: a command that fails without output changes nothing.
-
-    Write errors name the file; ``io.FileIO`` names none.
-    """
+    """A file that keeps its old content until the first write: a command that fails without output changes nothing."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "w", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))
@@ -54,7 +51,7 @@ class _OutputFile(io.FileIO):
         try:
             self.delete_old_content()
             return super().write(data)
-        except OSError as error:
+        except OSError as error:  # without the name of the file
             raise OSError(error.errno, error.strerror, self.name) from error
 
     def delete_old_content(self) -> None:

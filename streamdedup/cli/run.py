@@ -128,10 +128,7 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
 def _await_servers(
     settings: Settings, backend: Backend, alert_writer: AvroAlerts | None, stop: StopSignals, pulse: _Pulse, loop: Loop
 ) -> None:
-    """Wait for the servers, one after the other, until each passes its check; register the schema of alerts.
-
-    A check's warnings are logged. After a ``TransientError`` the check is repeated; any other failure is raised.
-    """
+    """Wait for the servers, one after the other, until each passes its check; register the schema of alerts."""
     check_run = CheckRun(settings, backend)
     for check in CHECKS:
         if check.server is None:

@@ -24,10 +24,7 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 class Tokens:
-    """The bearer tokens of a file, one in each line, kept as digests; empty lines and ``#`` lines are left out.
-
-    The file is read again if its modification time, inode or size has changed.
-    """
+    """The bearer tokens of a file, one in each line, kept as digests; empty lines and ``#`` lines are left out."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

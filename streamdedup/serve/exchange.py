@@ -31,11 +31,7 @@ _SECURITY_HEADERS: Final = {
 
 
 class RequestBody:
-    """The body of one request, as the application receives it.
-
-    ``is_awaited``: the application waits for a part of the body, so at the deadline the client is slow.
-    ``is_abandoned``: the client has disconnected before the end of the body.
-    """
+    """The body of one request, as the application receives it."""
 
     def __init__(self, receive: Receive, count_bytes: Callable[[int], None], *, is_chunked: bool) -> None:
         self._receive = receive
@@ -43,8 +39,8 @@ class RequestBody:
         self.is_chunked = is_chunked
         self.size_bytes = 0
         self.is_complete = False
-        self.is_awaited = False
-        self.is_abandoned = False
+        self.is_awaited = False  # the application waits for a part of the body, so at the deadline the client is slow
+        self.is_abandoned = False  # the client has disconnected before the end of the body
 
     async def receive(self) -> AsgiMessage:
         self.is_awaited = not self.is_complete  # after the last part, the application waits for a disconnection

@@ -38,17 +38,13 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 class _SharedReader:
-    """The shared reader, which ``task`` runs.
-
-    ``offsets`` is its position: the live subscribers were offered all events before it. ``opened`` is set when the
-    reader is open, has failed (``error``), or is stopped.
-    """
+    """The shared reader, which ``task`` runs."""
 
     task: asyncio.Task[None]
 
     def __init__(self) -> None:
-        self.offsets: Offsets = ()
-        self.opened = asyncio.Event()
+        self.offsets: Offsets = ()  # its position: the live subscribers were offered all events before it
+        self.opened = asyncio.Event()  # set when the reader is open, has failed (`error`), or is stopped
         self.error: Exception | None = None
 
 

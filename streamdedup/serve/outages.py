@@ -9,14 +9,12 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 class OutageLog:
-    """Logs each kind of failure of an outage once as ``SOURCE_unavailable``, and its end as ``SOURCE_available``.
-
-    ``error``: class name of the last failure; None while there is no outage.
-    """
+    """Logs each kind of failure of an outage once as ``SOURCE_unavailable``, and its end as ``SOURCE_available``."""
 
     def __init__(self, source: str, /, **fields: str) -> None:
         self._source = source
         self._fields = fields
+        #: Class name of the last failure; None while there is no outage.
         self.error: str | None = None
         #: Class names of the failures since the last success: kinds may alternate, from request to request.
         self._logged: set[str] = set()

@@ -34,11 +34,7 @@ _batch_decoder = msgspec.json.Decoder(_RawBatch)
 
 
 def check_content_type(content_type: str) -> None:
-    """Refuse a body that is not declared as JSON.
-
-    A browser asks for permission (CORS) before it sends this content type for another origin, and the service gives
-    none.
-    """
+    """Refuse a body that is not declared as JSON, a type that web pages of other origins cannot send (CORS)."""
     if content_type.partition(";")[0].strip().lower() != _JSON:
         raise RequestProblem("unsupported-media-type", f"send the body as {_JSON}")
 
@@ -80,10 +76,7 @@ def _decode_request(decoder: msgspec.json.Decoder[R], body: bytes, body_with_nul
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, T]:
-    """Decode a body into two forms: with U+FFFD for half surrogate pairs, as in the daemon, and with NUL for them.
-
-    Strings in which the two forms differ have half a surrogate pair.
-    """
+    """Decode a body with U+FFFD for half surrogate pairs, as in the daemon, and with NUL, to find strings with some."""
     if is_too_deep(body):
         raise RequestProblem("malformed-json", f"the body is nested deeper than {MAX_DEPTH} levels")
     try:
@@ -100,11 +93,8 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, T]:
 
 
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:
-    """Return the problem with the wrong field.
-
-    An error text of msgspec quotes no value. It ends with the path of the field, or the name of a missing or unknown
-    one.
-    """
+    """Return the problem with the wrong field; the error text of msgspec quotes no value."""
+    # It ends with the path of the field, or the name of a missing or unknown one.
     reason, _, path = str(error).partition(" - at `$.")
     field = (path or reason.partition(" field `")[2]).removesuffix("`")
     if field == "text" and (reason.startswith("Object missing") or reason.endswith("got `null`")):

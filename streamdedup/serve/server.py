@@ -120,11 +120,7 @@ def _message(problem: RequestProblem) -> bytes:
 
 
 class StreamServer(uvicorn.Server):
-    """A server that ends all streams by ``on_stop`` when it is asked to stop.
-
-    uvicorn 0.54 waits for open responses before it tells the application to stop; a stream would keep it waiting.
-    ``on_signal`` is called at each signal, inside the signal handler.
-    """
+    """A server that ends all streams by ``on_stop`` when it is asked to stop; ``on_signal`` runs at each signal."""
 
     def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None], on_signal: Callable[[], None]) -> None:
         super().__init__(config)
@@ -139,7 +135,7 @@ class StreamServer(uvicorn.Server):
         uvloop.run(self.serve(sockets))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._on_stop()
+        self._on_stop()  # first, because uvicorn 0.54 waits for open responses, and a stream would keep it waiting
         await super().shutdown(sockets)
 
 

@@ -15,13 +15,10 @@ from streamdedup.wire.dead_letters import read_headers, whole_number
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """A kind of stream; ``event_of`` raises ``MessageError`` for a record that is not of this kind.
+    """A kind of stream; ``event_of`` raises ``MessageError`` for a record that is not of this kind."""
 
-    ``name`` is in metrics, log events and problems; ``event`` is the field ``event:`` of server-sent events.
-    """
-
-    name: str
-    event: str
+    name: str  # in metrics, log events and problems
+    event: str  # the field ``event:`` of server-sent events
     event_of: Callable[[Record], FeedEvent]
 
 

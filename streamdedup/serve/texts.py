@@ -95,10 +95,7 @@ class TextAligner:
     def _texts_or_error(
         self, decoder: Decoder, entries: Sequence[IndexEntry]
     ) -> list[str] | TextMissingError | StreamdedupError:
-        """Fetch the texts in one of the threads.
-
-        An expected error is returned, because a request that has given up no longer awaits the call.
-        """
+        """Fetch the texts in a thread; an error is returned, because a request may have given up and await nothing."""
         thread = threading.get_ident()
         try:
             if thread not in self._fetchers:

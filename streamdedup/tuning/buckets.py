@@ -73,8 +73,6 @@ def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDAr
 
 
 class _BandBuckets(NamedTuple):
-    """The buckets of one band."""
-
     order: NDArray[np.int64]  # (n_sets,); rows of sets, bucket by bucket
     starts: NDArray[np.int64]  # (n_buckets,); place in ``order`` of each bucket's first set
     set_counts: NDArray[np.int64]  # (n_buckets,)
@@ -93,10 +91,7 @@ def _buckets_by_band(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_
 
 
 def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArray[np.int64]]:
-    """Yield the codes of the set pairs that share a bucket, band by band.
-
-    Ends before the band with which there are more than ``MOST_CANDIDATES``.
-    """
+    """Yield the codes of the set pairs that share a bucket, band by band; end before ``MOST_CANDIDATES`` are exceeded."""
     room = MOST_CANDIDATES
     for order, starts, set_counts, _ in _buckets_by_band(keys, sets):
         room -= int((set_counts * (set_counts - 1) // 2).sum())

@@ -41,8 +41,6 @@ MOST_PERMUTATIONS: Final = 512  # most signature values that are tried, unless t
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """The settings to compare."""
-
     name: str  # of the profile, for the section that results print
     profile: Profile  # the settings that do not vary
     kinds: tuple[ShingleOptions, ...]
@@ -73,8 +71,6 @@ class TuningPlan:
 
 
 class ComparedSettings(NamedTuple):
-    """The result of a comparison."""
-
     plan: TuningPlan
     sample: Sample
     workload: Workload

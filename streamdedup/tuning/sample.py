@@ -38,11 +38,9 @@ class Sample(NamedTuple):
 
 
 def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], size: int) -> Sample:
-    """Draw a random sample of at most ``size`` documents: ids, texts, sources and scopes.
-
-    Keeps a reservoir (J. S. Vitter, 1985, algorithm R): document i (from 1) enters the full reservoir with the
-    chance size / i, and replaces a random member.
-    """
+    """Draw a random sample of at most ``size`` documents: ids, texts, sources and scopes."""
+    # A reservoir (J. S. Vitter, 1985, algorithm R): document i (from 1) enters the full reservoir with the chance
+    # size / i, and replaces a random member.
     generator = random.Random(_SEED)  # noqa: S311  no secret depends on it
     reservoir: list[tuple[int, str, str, str | None, str | None]] = []
     count = 0  # of an empty stream

@@ -32,10 +32,7 @@ def printable(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def printable_character(character: str) -> str:
-    """Return a character; a blank for a control character or line end, nothing for a control of direction.
-
-    Half of a surrogate pair becomes a replacement character.
-    """
+    """Return a character; a blank for a control character or line end, nothing for a control of direction."""
     category = unicodedata.category(character)
     if category in {"Cc", "Zl", "Zp"}:
         return " "

@@ -22,17 +22,16 @@ _WIDTH: Final = 128  # width of the tables, in characters, without a terminal
 
 
 class TextTable(NamedTuple):
-    """A table of texts; ``best`` is the index of the row to print in bold.
-
-    A narrow terminal gets the table without ``omittable`` columns, from the first one on, until the table fits.
-    """
+    """A table of texts."""
 
     title: str
     columns: list[str]
     rows: list[list[str]]
     caption: str = ""
-    best: int | None = None
-    omittable: tuple[str, ...] = ()
+    best: int | None = None  # place of the row to print in bold
+    omittable: tuple[
+        str, ...
+    ] = ()  # columns left out on a narrow terminal, from the first one on, until the table fits
 
 
 def tables_text(results: dict[str, Any], target: TextIO) -> str:
