@@ -66,7 +66,7 @@ class CorpusOptions:
         return (*self.files, self.config, *stop_files)
 
     def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
-        """Yield the files' documents, with a progress bar; report and leave out other operations and malformed lines."""
+        """Yield the files' documents, with a progress bar; report and skip other operations and malformed lines."""
         # `tables_only=False`: the same options name fields of JSON.
         columns = Columns(self.id_field, tuple(self.text_fields or ()), self.source_field, tables_only=False)
         decoder, files = file_decoder(profile), FileEntries()

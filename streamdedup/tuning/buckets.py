@@ -91,7 +91,7 @@ def _buckets_by_band(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_
 
 
 def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArray[np.int64]]:
-    """Yield the codes of the set pairs that share a bucket, band by band; end before ``MOST_CANDIDATES`` are exceeded."""
+    """Yield the codes of the set pairs that share a bucket, band by band; end at ``MOST_CANDIDATES``."""
     room = MOST_CANDIDATES
     for order, starts, set_counts, _ in _buckets_by_band(keys, sets):
         room -= int((set_counts * (set_counts - 1) // 2).sum())
