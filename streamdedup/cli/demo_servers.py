@@ -106,13 +106,6 @@ class DaemonProcess(HttpProcess):
     def command(self) -> list[str]:
         return [sys.executable, "-m", "streamdedup", "run", "--config", str(self.config_path)]
 
-    def metrics(self) -> str:
-        """Return the metrics in Prometheus' text format; raise ``ServerError`` without an answer."""
-        try:
-            return self.get("/metrics")[1]  # the body
-        except (OSError, HTTPException) as error:
-            raise ServerError(f"the daemon does not answer: {error}{self.log_tail()}") from error
-
 
 class ServiceProcess(HttpProcess):
     """``streamdedup serve`` as a process with the settings file of the running daemon."""
@@ -144,15 +137,15 @@ class DemoServers:
                 raise ServerError(f"{process.name} ended with code {process.exit_code}{process.log_tail()}")
 
     def metrics(self) -> str:
-        """Return the daemon's metrics; raise ``ServerError`` if a server has ended."""
+        """Return the daemon's metrics as Prometheus text; raise ``ServerError`` if a server has ended or is silent."""
         self.check()
         try:
-            return self.daemon.metrics()
-        except ServerError:
+            return self.daemon.get("/metrics")[1]  # the body
+        except (OSError, HTTPException) as error:
             # The connection of a killed process breaks before its exit is visible; report the exit, the cause.
             self.daemon.wait_exit(_EXIT_TIMEOUT_S)
             self.check()
-            raise
+            raise ServerError(f"the daemon does not answer: {error}{self.daemon.log_tail()}") from error
 
 
 @contextlib.contextmanager

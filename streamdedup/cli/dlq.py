@@ -145,7 +145,11 @@ def replay(
                 return
             confirm("Replay them?", yes=yes)
         _report("replayed", _run(replayer, total))
-    _tell_progress(progress_group(options.group_id), is_stored=letter_filter.accepts_all)
+    if letter_filter.accepts_all:
+        group = progress_group(options.group_id)
+        tell_prefixed(f"the consumer group {group} stores the progress, for offsets.retention.minutes of the broker")
+    else:
+        tell_prefixed("--code, --topic and --since store no progress: the next replay sends these dead letters again")
 
 
 def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, must_have_progress: bool) -> None:
@@ -162,13 +166,6 @@ def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, must_have_
             cure = "run it without --yes, limit it by --since, or add --from-beginning"
             raise StreamdedupError(f"--yes: {notice}: {cure}")
         tell_prefixed(notice)
-
-
-def _tell_progress(group: str, *, is_stored: bool) -> None:
-    if is_stored:
-        tell_prefixed(f"the consumer group {group} stores the progress, for offsets.retention.minutes of the broker")
-    else:
-        tell_prefixed("--code, --topic and --since store no progress: the next replay sends these dead letters again")
 
 
 def _letters(reader: TopicReader) -> Iterator[DeadLetter]:

@@ -6,18 +6,20 @@ Finds pairs with the detector, and computes or reads the true pairs; ``streamded
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from streamdedup.cli.collection import batches, empty_index, first_of_each_id
 from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
 from streamdedup.cli.output import output_to, showing_share
-from streamdedup.cli.pairs_file import read_pairs
 from streamdedup.cli.rendering.evaluation import as_lines, as_object
 from streamdedup.cli.rendering.terminal import fitted
+from streamdedup.corpora.sources import ByteStream, Lines, open_file, unzipped
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.join import join
@@ -76,11 +78,41 @@ def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> Pairs:
 
 def _pairs_of_file(path: Path, ids: Sequence[str], sets: ShingleSets, options: DetectorOptions) -> tuple[Pairs, int]:
     """Return the pairs in a file with their exact similarities, and the count of its lines with an unknown id."""
-    (left, right), unknown_pairs_count = read_pairs(path, {document_id: row for row, document_id in enumerate(ids)})
+    (left, right), unknown_pairs_count = _read_pairs(path, {document_id: row for row, document_id in enumerate(ids)})
     if unknown_pairs_count and not len(left):
         raise CorpusError(f"{path}: names none of the documents by their ids")
     pairs = Pairs(left, right, similarities(sets, left, right, options.measure))
     return pairs.within(sets.scopes), unknown_pairs_count  # documents of two scopes are never compared
+
+
+def _read_pairs(path: Path, row_by_id: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
+    """Read pairs of ids with a tab between them; the file may be gzip-compressed, and further columns are not read.
+
+    Returns the pairs as rows, int64 (2, n), each pair once, the smaller row first; and the count of lines left out,
+    because no document has one of their ids.
+    """
+    pairs: dict[tuple[int, int], None] = {}
+    unknown_count = 0
+    for line_number, line in _lines(path):
+        ids = line.split("\t")[:2]
+        if len(set(ids)) != 2:
+            raise CorpusError(f"{path}:{line_number}: not a pair: expected two different ids, separated by a tab")
+        rows = sorted(row_by_id[document_id] for document_id in ids if document_id in row_by_id)
+        if len(rows) == 2:
+            pairs[rows[0], rows[1]] = None
+        else:
+            unknown_count += 1
+    return np.array(list(pairs), np.int64).reshape(-1, 2).T, unknown_count  # reshaped, because there may be no pair
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with open_file(str(path)) as stored:
+        for line_number, line in Lines(unzipped(ByteStream(stored.read1, str(path)))).filled():
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                raise CorpusError(f"{path}:{line_number}: not UTF-8 text") from error
+            yield line_number, text
 
 
 @with_options

@@ -36,7 +36,12 @@ def collect_status(
     ``on_keys`` gets the count of scanned keys. Without it no key is scanned: "exact_documents" and "keys" are None.
     """
     servers = backend.servers()
-    group, problem = _describe_group(settings)
+    group: GroupState | None = None
+    problem = None  # why Kafka does not tell the group
+    try:
+        group = describe_group(kafka_options(settings))
+    except (BrokerUnavailable, BrokerMisconfigured) as error:
+        problem = str(error)
     return {
         "store": {"address": backend.address, "mode": backend.mode, "masters": [asdict(server) for server in servers]},
         "group": {
@@ -46,14 +51,6 @@ def collect_status(
         },
         "profiles": [_profile_status(settings, name, backend, group, on_keys) for name in names],
     }
-
-
-def _describe_group(settings: Settings) -> tuple[GroupState | None, str | None]:
-    """Return the consumer group and None; if Kafka does not answer or refuses, None and the reason."""
-    try:
-        return describe_group(kafka_options(settings)), None
-    except (BrokerUnavailable, BrokerMisconfigured) as error:
-        return None, str(error)
 
 
 def _profile_status(

@@ -89,7 +89,15 @@ def run_daemon(settings: Settings) -> None:
         metrics.loop_age_seconds.set_function(pulse.age_s)
         health = _serve_health(settings, metrics, loop, pulse)
         stack.callback(health.close)
-        log.info("started", version=__version__, metrics_port=health.port, **_started_facts(settings))
+        log.info(
+            "started",
+            version=__version__,
+            metrics_port=health.port,
+            kafka=",".join(settings.kafka.bootstrap_servers),
+            redis=settings.redis.shown_url,
+            group=settings.kafka.group_id,
+            profiles=sorted(settings.profiles),
+        )
         for hint in settings.hint_lines():
             log.warning("settings_hint", reason=hint)
         warm_up(detector_options(name, profile) for name, profile in settings.profiles.items())
@@ -105,15 +113,6 @@ def _new_metrics(settings: Settings) -> Metrics:
     profile_of = {topic: name for name, profile in settings.profiles.items() for topic in profile.topics}
     metrics.begin_at_zero(profile_of)
     return metrics
-
-
-def _started_facts(settings: Settings) -> dict[str, object]:
-    return {
-        "kafka": ",".join(settings.kafka.bootstrap_servers),
-        "redis": settings.redis.shown_url,
-        "group": settings.kafka.group_id,
-        "profiles": sorted(settings.profiles),
-    }
 
 
 def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Pulse) -> HealthServer:

@@ -1,6 +1,6 @@
 """Shingle sets of documents, and document pairs with exact similarities, as arrays for whole collections.
 
-The pairs come from ``evaluation.join``, ``evaluation.trial`` or a file (``cli.pairs_file``). A document's row is its
+The pairs come from ``evaluation.join``, ``evaluation.trial`` or a file (``cli.evaluate``). A document's row is its
 place in ``ShingleSets``, not the document number of the index.
 """
 

@@ -55,7 +55,15 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         },
         "rows": [_row_values(compared, row) for row in compared.rows],
         "kinds": [{**_row_values(compared, row), "documents": row.study.documents_count} for row in compared.kind_rows],
-        "recalls": list(_recalls(compared)),
+        # Of the recommended kind and threshold.
+        "recalls": [
+            {
+                **_row_values(compared, row),
+                "documents_without_alert": share_without_alert(row.study, row.banding, row.recall_from),
+            }
+            for row in compared.rows
+            if (row.options, row.threshold) == (best.options, best.threshold)
+        ],
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
         "warnings": [
@@ -187,17 +195,6 @@ def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
             for layout in BAND_LIFETIMES
         },
     }
-
-
-def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the recommended kind and threshold, with the share of documents that miss all their pairs."""
-    best = compared.recommendation.row
-    for row in compared.rows:
-        if (row.options, row.threshold) == (best.options, best.threshold):
-            yield {
-                **_row_values(compared, row),
-                "documents_without_alert": share_without_alert(row.study, row.banding, row.recall_from),
-            }
 
 
 def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:

@@ -79,7 +79,8 @@ class AlertView:
                 old = self.fetch(match.id, match.digest, match.position)
                 self.console.print(side_by_side(new, old, coloured=has_colours(self.console)))
                 self.console.print()
-        self._show_first_of_cluster(alert)
+        if alert.cluster_label and alert.cluster_id not in {document.id, *(match.id for match in alert.matches)}:
+            print_line(self.console, Text(f"{_INDENT}first  {printable(alert.cluster_label)}", "dim"))
         if alert.cluster_sources:
             print_line(self.console, _spread_line(alert, self.time_format))
         if alert.suppressed:
@@ -87,12 +88,6 @@ class AlertView:
             print_line(self.console, Text(f"{_INDENT}not alerted: {suppressed}", "dim"))
         if not alert.complete:
             print_line(self.console, Text(INCOMPLETE, "yellow"))
-
-    def _show_first_of_cluster(self, alert: Alert) -> None:
-        """Print the label of the cluster's first document, unless that is the alert's document or a match."""
-        shown = {alert.document.id, *(match.id for match in alert.matches)}
-        if alert.cluster_label and alert.cluster_id not in shown:
-            print_line(self.console, Text(f"{_INDENT}first  {printable(alert.cluster_label)}", "dim"))
 
 
 def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Text:
