@@ -66,7 +66,7 @@ def rebuild_indexes(
 ) -> dict[str, Rebuilt]:
     """Rebuild the indexes of profiles up to the committed offsets; return the results by profile.
 
-    ``losses_to_fill`` has an item for each profile: the losses of an index that stays; None to replace the index.
+    ``losses_to_fill`` has for each profile the losses of an index that stays; None to replace the index.
     ``on_keys`` is called with the count of newly deleted keys of the old index.
     """
     builder = rebuilder(settings, backend, on_keys)

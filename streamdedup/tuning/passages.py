@@ -35,7 +35,7 @@ def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: 
     shingler = Shingler(replace(options, bag=False, stop_shingles=frozenset()))
     text_rows = _first_texts(shingle_sets(shingler, texts), counts)
     shown: set[int] = set()
-    for shingle, documents in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+    for shingle, documents in sorted(counts.items(), key=lambda counted: (-counted[1], counted[0])):
         if shingle in shown or shingle not in text_rows:
             continue
         ordered = shingler.in_order(texts[text_rows[shingle]])

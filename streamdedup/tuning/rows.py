@@ -243,13 +243,13 @@ class _Search:
 
     def _bandings_to_try(self) -> list[_BandingCost]:
         """Return the cheapest bandings; of a small sample, first those that fit the profile's signature."""
-        ordered = sorted(self._bandings, key=lambda item: (item.cost, item.banding.permutations))
+        ordered = sorted(self._bandings, key=lambda priced: (priced.cost, priced.banding.permutations))
         cheapest = ordered[:MOST_TRIED]
         if self._study.documents_count >= LEAST_PRICED:
             return cheapest
         # A small sample does not justify a longer signature.
-        short = [item for item in ordered if item.banding.permutations <= self._workload.permutations]
-        return [*short[:MOST_TRIED], *(item for item in cheapest if item not in short)]
+        short = [priced for priced in ordered if priced.banding.permutations <= self._workload.permutations]
+        return [*short[:MOST_TRIED], *(priced for priced in cheapest if priced not in short)]
 
     def _row_with_limits(self, banding_cost: _BandingCost, limits: StormLimits) -> TuningRow:
         study, workload, banding = self._study, self._workload, banding_cost.banding
