@@ -1,6 +1,7 @@
-"""The dashboard: what Grafana asks of its form, and that it shows everything the daemon tells."""
+"""The dashboard and the rules: they ask for metrics and labels that exist, and show everything the daemon tells."""
 
 import importlib.util
+import re
 
 import pytest
 import yaml
@@ -8,6 +9,7 @@ import yaml
 from streamdedup.daemon.metrics import Metrics
 from tests.dashboard import FOLDER, PANELS, metrics_of, queries, substituted
 from tests.prometheus import RULES
+from tests.unit.test_docs_metrics import DAEMON
 
 ALL_RULES = [rule for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
 
@@ -22,6 +24,21 @@ def registered():
 
 def recorded():
     return {rule["record"] for rule in ALL_RULES if "record" in rule}
+
+
+def labels_of(query):
+    """Return the labels of the metrics in a query; a recorded metric has those of its own query."""
+    recordings = {rule["record"]: rule["expr"] for rule in ALL_RULES if "record" in rule}
+    found = {"job", "instance", "le"}
+    for name in metrics_of(query):
+        found |= labels_of(recordings[name]) if name in recordings else set(DAEMON[name][1] if name in DAEMON else ())
+    return found
+
+
+def named_labels(query):
+    """Return the labels by which a query selects and groups."""
+    groups = re.findall(r"\b(?:by|ignoring|on|group_left) \(([^)]*)\)", query)
+    return {*re.findall(r"(\w+)[!=]~?\"", query), *re.findall(r"\w+", " ".join(groups))}
 
 
 def test_it_is_what_the_script_makes_of_the_list_of_panels():
@@ -44,6 +61,12 @@ class TestPanel:
         for target in panel["targets"]:
             assert metrics_of(target["expr"]) <= registered() | recorded()
 
+    def test_its_queries_and_legends_name_labels_that_exist(self, panel):
+        for target in panel["targets"]:
+            of_alerts = {"alertname", "alertstate"} if "ALERTS" in target["expr"] else set()
+            legend = re.findall(r"{{(\w+)}}", target["legendFormat"])
+            assert named_labels(target["expr"]) | set(legend) <= labels_of(target["expr"]) | of_alerts
+
 
 def test_every_metric_is_shown_somewhere():
     shown = set().union(*(metrics_of(query) for query in queries()))
@@ -51,6 +74,7 @@ def test_every_metric_is_shown_somewhere():
     assert registered() - shown == hidden
 
 
-def test_the_rules_name_metrics_that_exist():
+def test_the_rules_name_metrics_and_labels_that_exist():
     for rule in ALL_RULES:
         assert metrics_of(rule["expr"]) <= registered() | recorded(), rule
+        assert named_labels(rule["expr"]) <= labels_of(rule["expr"]), rule
