@@ -1,18 +1,13 @@
 """The chaos harness on a small scale: short storms, and one broken loop; `make chaos` and its self-test do the rest."""
 
-import contextlib
-import time
-
 import pytest
 
-from tests import servers
 from tests.chaos.faults import KINDS
 from tests.chaos.losses import PER_SECOND
 from tests.chaos.report import Options
 from tests.chaos.storm import Storm
-from tests.chaos.stream import endless
 from tests.chaos.traps import TRAPS, spring
-from tests.chaos.world import ABORT_SCAN_S, SESSION_S, TRANSACTION_S, Producing, WatchedDaemon, a_world
+from tests.chaos.world import a_world
 
 pytestmark = pytest.mark.long
 
@@ -48,40 +43,6 @@ def test_leaders_move_and_nothing_is_lost_or_doubled(world, redis_program):
     with a_world(broker_count=3, redis_program=redis_program) as three:
         report = Storm(three, Options(seed=6, kills=0, kinds=("broker-killed",))).run()
     assert report.good, "\n".join(report.lines())
-
-
-def test_the_partitions_of_a_daemon_killed_in_a_transaction_are_soon_worked_on_again(world):
-    installation = world.install(6, batch_records=25)
-    daemons = [WatchedDaemon(installation, name, {}) for name in "abc"]
-    with contextlib.ExitStack() as stack:
-        for daemon in daemons:
-            stack.enter_context(daemon)
-        stack.enter_context(Producing(installation.kafka, installation.topic, endless(7), per_second=60))
-        servers.wait_until(lambda: all(len(daemon.owned()) == 2 for daemon in daemons), what="two partitions each")
-        victim = daemons[0]
-        victim.aim("after_send_offsets")
-        victim.wait_held()
-        orphaned = {partition.rpartition(":")[2] for partition in victim.owned()}
-        before = committed(installation)
-        victim.kill()
-        since = time.monotonic()
-
-        def worked_on() -> bool:
-            now = committed(installation)
-            return all(now.get(partition, 0) > before.get(partition, 0) for partition in orphaned)
-
-        servers.wait_until(worked_on, what=f"work on {orphaned}")
-        seconds = time.monotonic() - since
-    # The group misses the daemon after SESSION_S; the broker aborts the open transaction after TRANSACTION_S, at its
-    # next scan. That takes 7 s, and some more on a busy machine. With Kafka's own defaults it takes a minute.
-    assert max(SESSION_S, TRANSACTION_S + ABORT_SCAN_S) <= 7.0
-    assert seconds <= 50.0
-
-
-def committed(installation) -> dict[str, int]:
-    """Committed offset by number of partition."""
-    offsets = servers.committed_offsets(installation.kafka, installation.group)
-    return {str(number): offset for (_, number), offset in offsets.items()}
 
 
 @pytest.mark.parametrize("broken", [None, "no-fence"])

@@ -2,14 +2,12 @@
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,6 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from streamdedup.embedded import ManagedProcess, MissingToolError, MockBroker, RedisServer, ServerError, find_redis
 from streamdedup.embedded.mock_broker import MOCK_API_VERSION
 from tests.servers import DEADLINE_S, make_redis, wait_until
-from tests.support import ports
-from tests.support.kafka import KafkaServer
 from tests.support.ports import free_ports
 from tests.support.processes import pause
 
@@ -131,46 +127,6 @@ def test_ports_are_chosen_again_when_another_process_was_faster(monkeypatch):
             assert client.ping()
 
 
-def are_free(candidates: Iterable[int]) -> bool:
-    """Tell whether no process listens on any of the ports."""
-    with contextlib.ExitStack() as stack:
-        try:
-            for port in candidates:
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def test_a_port_belongs_to_one_process_until_it_ends_although_nothing_listens_there(monkeypatch):
-    firsts = random.sample(range(10_000, 19_000), 1_000)
-    two_blocks = next(blocks for first in firsts if are_free(blocks := range(first, first + 20)))
-    monkeypatch.setattr(ports, "PORTS", two_blocks)
-    monkeypatch.setattr(ports, "BLOCK_PORTS", 10)
-    monkeypatch.setattr(ports, "_RESERVATIONS", ports._Reservations())
-    script = f"""
-        import time
-        from tests.support import ports
-        ports.PORTS, ports.BLOCK_PORTS = {two_blocks}, 10
-        print(*ports.free_ports(4), flush=True)
-        time.sleep(600)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
-        try:
-            taken = {int(port) for port in other.stdout.readline().split()}
-            own = set(free_ports(9))
-            with pytest.raises(
-                ServerError, match=f"all ports from {two_blocks[0]} to {two_blocks[-1]} are in use or reserved"
-            ):
-                free_ports()
-        finally:
-            other.kill()
-    assert len(taken) == 4
-    assert not taken & own
-    assert taken <= set(free_ports(9))
-
-
 PARENT = """
 import os, signal, sys, time
 from streamdedup.embedded import MockBroker, RedisServer
@@ -238,12 +194,6 @@ def test_an_unknown_redis_program_is_refused_with_advice():
 
 
 # --- Kafka
-
-
-def test_kafka_without_java_names_the_package_to_install(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingToolError, match="'java' was not found on the PATH: install Java 17"):
-        KafkaServer(tmp_path, tmp_path)
 
 
 # --- the demo's broker

@@ -54,20 +54,3 @@ def test_pairs_are_compared_as_a_multiset(alerts, lost, doubled, invented):
     assert (verdict.lost_count, verdict.doubled_count, verdict.invented_count) == (lost, doubled, invented)
     assert verdict.good == (lost == doubled == invented == 0)
     assert verdict.expected_count == 1
-
-
-@pytest.mark.parametrize(
-    ("inputs", "expected", "invented"),
-    [
-        ([record(0, "a", ONE, 0), record(1, "b", TWO, 40)], 1, 0),
-        ([record(0, "a", ONE, 0), record(1, "b", TWO, 41)], 0, 1),
-        ([record(0, "a", ONE, 0), record(1, "b", TWO, 50), record(2, "a", ONE, 60)], 0, 0),
-        ([record(0, "a", ONE, 0), record(1, "b", TWO, 50), record(2, "a", FAR, 55), record(3, "a", ONE, 60)], 0, 0),
-        ([record(0, "a", ONE, 0), record(1, "b", TWO, 30), record(2, "a", FAR, 35), record(3, "a", ONE, 60)], 1, 0),
-    ],
-    ids=["within", "beyond", "a redelivery", "a change and its reversal", "both within"],
-)
-def test_pairs_beyond_the_retention_are_not_expected(inputs, expected, invented):
-    verdict = judge(inputs, [PAIR], [], window_ms=40)
-    assert (verdict.expected_count, verdict.invented_count) == (expected, invented)
-    assert judge(inputs, [], [], window_ms=40).lost_count == expected
