@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -133,27 +133,6 @@ def test_a_registry_that_is_away_at_the_start_and_before_a_rebuild_is_waited_for
             assert daemon.stop() == 0
             assert daemon.events("index_rebuilt")
         assert pairs_in(read(installation, registry, consumed(installation))) == the_expected(corpus)
-
-
-def test_topics_create_registers_the_schema_check_compares_it_and_no_incompatible_one_is_replaced(install, registry):
-    installation, settings = install(1), in_avro(registry)
-    subject = f"{installation.duplicates}-value"
-    assert f"warning  {subject} has no schema;" in command(installation, settings, "check").stdout
-    for outcome in ("schema registered", "has the schema, unchanged"):
-        assert f"{subject}: {outcome}\n" in command(installation, settings, "topics", "create").stdout
-    assert f"newest schema of {subject} is that of alerts" in command(installation, settings, "check").stdout
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        client.register_schema(subject, Schema('"string"', "AVRO"))
-        client.set_compatibility(subject, "BACKWARD_TRANSITIVE")
-    assert f"warning  {subject} has another schema;" in command(installation, settings, "check").stdout
-    client_topic = {"kafka.duplicates_topic": installation.topic + ".other"}
-    other = f"{installation.topic}.other-value"
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        client.register_schema(other, Schema('"string"', "AVRO"))
-        client.set_compatibility(other, "BACKWARD")
-    with installation.daemon(**settings | client_topic) as daemon:
-        assert daemon.wait() == 78
-        assert f"refuses the schema (status 409, subjects/{other}/versions)" in daemon.log.read_text()
 
 
 def test_kafka_connect_makes_a_column_of_each_field_by_the_documented_transformations(install, registry):

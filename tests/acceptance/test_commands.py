@@ -2,11 +2,8 @@
 
 import contextlib
 import csv
-import gzip
 import json
-import signal
 import subprocess
-import sys
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -14,9 +11,8 @@ from pathlib import Path
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from streamdedup.cli.main import EXIT_INTERRUPTED
 from tests import servers
-from tests.daemons import Installation, streamdedup, wait_no_members
+from tests.daemons import Installation, streamdedup
 
 SAMPLE = Path(str(resources.files("streamdedup"))) / "sample"
 
@@ -67,15 +63,6 @@ class TestStopShingles:
         without = streamdedup("scan", corpus, "--config", config)
         assert [row[:2] for row in rows(without.stdout)] == [["free/0", "free/copy"]], without.stderr
 
-    def test_a_notice_of_all_sources_counts_for_all_documents_alone(self, tmp_path):
-        texts = [(f"{source}/{at}", source, story(source, at)) for source in ("left", "right") for at in range(100)]
-        documents = [{"id": one, "source": source, "text": f"{text} One notice for all"} for one, source, text in texts]
-        learnt = streamdedup("stop-shingles", "-", text="\n".join(map(json.dumps, documents)))
-        assert learnt.stderr.splitlines()[0] == (
-            "2 stop shingles: 2 in at least 0.05 of all 200 different documents, 0 only in at least this share of the "
-            "documents of one of 2 sources"
-        )
-
     def test_the_field_or_column_of_the_source_can_be_named(self, tmp_path, paywall):
         documents = [{"id": one["id"], "text": one["text"], "outlet": one.get("source", "")} for one in paywall]
         lines, table = tmp_path / "news.jsonl", tmp_path / "news.csv"
@@ -124,12 +111,6 @@ class TestScan:
         assert "pairs with similarity of at least 0.8" in done.stderr
         assert "left out: no documents" in done.stderr
 
-    def test_a_file_in_a_format_that_is_not_read_is_wrong_use(self, tmp_path):
-        feed = tmp_path / "feed.xml"
-        feed.write_text("<rss><channel></channel></rss>", encoding="utf-8")
-        for done in (streamdedup("scan", feed), streamdedup("scan", "-", text="one two three\n")):
-            assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-
     def test_pairs_are_sorted_and_on_request_json_lines(self, tmp_path):
         corpus = tmp_path / "texts.txt"
         corpus.write_text("one two three four five six\n" * 3, encoding="utf-8")
@@ -141,14 +122,6 @@ class TestScan:
             ("texts.txt:1", "texts.txt:3", 1.0),
             ("texts.txt:2", "texts.txt:3", 1.0),
         ]
-
-    def test_standard_input_and_gzip_are_read(self, tmp_path):
-        lines = "".join(json.dumps({"id": f"d{i}", "text": "all the same words here"}) + "\n" for i in range(2))
-        expected = [["d0", "d1", "1.000000", "1.000000", "similarity"]]
-        assert rows(streamdedup("scan", "-", text=lines).stdout) == expected
-        packed = tmp_path / "packed"
-        packed.write_bytes(gzip.compress(lines.encode()))
-        assert rows(streamdedup("scan", packed).stdout) == expected
 
 
 @pytest.fixture
@@ -201,49 +174,6 @@ def test_topics_produce_run_and_tail_work_together(installation):
     assert shown.returncode == 0, shown.stderr
     pairs = [(a["document"]["id"], m["id"]) for a in map(json.loads, shown.stdout.splitlines()) for m in a["matches"]]
     assert sorted(tuple(sorted(pair)) for pair in pairs) == expected_sample_pairs("articles")
-
-
-def test_produce_stores_and_counts_the_records_that_it_has_read_until_ctrl_c(installation):
-    config = ("--config", installation.config)
-    streamdedup("topics", "create", *config, "--partitions", "1")
-    files = [SAMPLE / "articles.jsonl"] * 1_000
-    arguments = ["produce", *files, "--topic", installation.topic, *config, "--rate", 50]
-    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        servers.wait_until(
-            lambda: process.poll() is not None or len(servers.read_topic(installation.kafka, installation.topic)) >= 5,
-            what="five records",
-        )
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=900)
-    stored_count = len(servers.read_topic(installation.kafka, installation.topic))
-    assert stored_count >= 5, errors
-    assert process.returncode == EXIT_INTERRUPTED
-    (last,) = [line for line in errors.splitlines() if "sent to" in line]
-    assert last.startswith(f"{stored_count:,} records sent to {installation.topic} in ")
-    assert " s, until the interruption" in last  # then malformed lines, if it came to any
-
-
-def test_after_the_group_was_deleted_unfence_lets_it_write_again(installation):
-    config = ("--config", installation.config)
-    streamdedup("topics", "create", *config, "--partitions", "1")
-    corpus = [(f"d{i}", f"some text number {i} that is long enough to be compared") for i in range(10)]
-    for count in (5, 10):
-        installation.send(corpus[count - 5 : count])
-        installation.run_until_committed(count)
-    wait_no_members(installation.kafka, installation.group)
-    with contextlib.closing(servers.admin_client(installation.kafka)) as admin:
-        assert admin.delete_groups([installation.group]) == {installation.group: "OK"}
-    with installation.running() as daemon:
-        servers.wait_until(lambda: daemon.metric("streamdedup_batches_refused_total"), what="a refused batch")
-    wait_no_members(installation.kafka, installation.group)
-    done = streamdedup("index", "unfence", "--yes", *config)
-    assert done.returncode == 0, done.stderr
-    with installation.running() as daemon:
-        installation.wait_committed(10)
-        servers.wait_until(
-            lambda: daemon.metric("streamdedup_documents_silent_total") == 10, what="10 silent documents"
-        )
 
 
 class TestStopShinglesOfTopics:

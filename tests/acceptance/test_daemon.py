@@ -1,6 +1,5 @@
 """The installed daemon over a real Kafka and a real Redis: its pairs are exactly those of a comparison of all pairs."""
 
-import re
 import signal
 import sys
 from pathlib import Path
@@ -152,19 +151,6 @@ class TestServersAway:
             assert daemon.metric("streamdedup_rebalances_total") == rebalances + 1
         assert installation.pairs() == the_expected(corpus)
 
-    def test_servers_away_at_the_start_are_waited_for(self, install, start_redis):
-        redis = start_redis()
-        installation = install(1)
-        corpus = a_corpus(13, 60)
-        installation.send(corpus)
-        redis.kill()
-        with installation.running(**{"redis.url": redis.url}) as daemon:
-            assert daemon.wait_event("waiting")["what"] == "the store"
-            assert daemon.get("/readyz") == (503, "waiting for the store\n")
-            redis.start()
-            installation.wait_committed(len(corpus))
-        assert installation.pairs() == the_expected(corpus)
-
     @pytest.mark.long
     def test_kafka_that_freezes_in_the_middle_of_a_batch_turns_readiness(self, install_on, start_kafka):
         kafka = start_kafka()
@@ -196,42 +182,6 @@ class TestServersAway:
             assert daemon.stop() == 0
             assert "Traceback" not in daemon.log.read_text()
         assert installation.pairs() == the_expected(corpus)
-
-    @pytest.mark.long
-    def test_the_lag_follows_what_comes_in_while_a_daemon_waits_and_none_is_hidden_when_it_goes_on(
-        self, install_on, start_kafka, start_redis
-    ):
-        kafka, redis = start_kafka(), start_redis()
-        installation = install_on(kafka)
-        with installation.running(**{"redis.url": redis.url, "service.dead_letter_limit": 20}) as daemon:
-
-            def wait_lag(count: int) -> None:
-                shown = lambda: daemon.metric("streamdedup_lag_records") == count  # noqa: E731
-                servers.wait_until(shown, what=f"a lag of {count}")
-
-            installation.send(a_corpus(19, 30))
-            installation.wait_committed(30)
-            pause(redis)
-            installation.send(a_corpus(20, 150))
-            wait_not_ready(daemon, "the store")
-            wait_lag(150)
-            installation.send(a_corpus(21, 300))
-            wait_lag(450)
-            kafka.kill()
-            resume(redis)
-            wait_not_ready(daemon, "Kafka")
-            assert daemon.metric("streamdedup_lag_records") == 450
-            read_at = daemon.metric("streamdedup_lag_timestamp_seconds")
-            kafka.start()
-            installation.wait_committed(480)
-            wait_lag(0)
-            assert daemon.metric("streamdedup_lag_timestamp_seconds") > read_at
-            produce_keyed(installation.kafka, "articles", [(b"bad", b"not json")] * 100)
-            daemon.wait_event("halted")
-            reason = daemon.get("/readyz")[1]
-            assert re.search(r"not_json in this batch; articles:\d+:\d+: ", reason)
-            installation.send(a_corpus(22, 40))
-            wait_lag(480 + 100 + 40 - installation.committed_count())
 
     @pytest.mark.long
     def test_no_stop_in_good_order_logs_an_error(self, install_on, start_kafka, start_redis):
@@ -274,21 +224,6 @@ class TestServersAway:
             # Last, because the next start would wait for the end of the lease on the index.
             daemon.wait_event("index_rebuild_begun")
             stopped(daemon)
-
-    @pytest.mark.long
-    def test_kafka_away_at_the_start_is_waited_for(self, install_on, start_kafka):
-        kafka = start_kafka()
-        installation = install_on(kafka)
-        corpus = a_corpus(15, 60)
-        installation.send(corpus)
-        kafka.kill()
-        with installation.running() as daemon:
-            assert daemon.wait_event("waiting")["what"] == "Kafka"
-            assert daemon.get("/livez")[0] == 200
-            assert daemon.get("/readyz") == (503, "waiting for Kafka\n")
-            kafka.start()
-            installation.wait_committed(len(corpus))
-        assert installation.pairs() == the_expected(corpus)
 
     def test_asked_to_stop_while_kafka_is_frozen_it_ends_in_time_and_nothing_is_lost(
         self, install_on, start_kafka, lift_stop_limit

@@ -128,31 +128,6 @@ def test_an_evolving_stream_with_references_and_tombstones_has_exactly_its_pairs
     assert any(word in shown.stdout for word in corpus[0][1].split())
 
 
-def test_what_cannot_be_read_is_a_dead_letter_with_a_code_and_the_rest_goes_on(install, registry):
-    installation = install(1)
-    name = {"type": "record", "name": "news.Name", "fields": [{"name": "id", "type": "string"}]}
-    with Sender(installation, registry.url) as sender, daemon_of(installation, registry) as daemon:
-        sender.send(article(), [("a", "the harbour lamp burns again tonight")])
-        value = servers.read_topic(installation.kafka, installation.topic)[0].value
-        useless = sender._client.register_schema("useless", Schema(json.dumps(name), "AVRO"))
-        damaged = [value[:-3], value + b"x", b"\0\0\xff\0\0" + value[5:], b'{"id":"b"}', value[5:]]
-        damaged += [b"\0" + useless.to_bytes(4, "big") + b"\2b", b"", b"\1" * 30]
-        produce_keyed(installation.kafka, installation.topic, [(b"k", record) for record in damaged])
-        produce_keyed(
-            installation.kafka, installation.topic, [(b"b", value[5:])], lambda _: [("__value_schema_id", value[:5])]
-        )
-        sender.send(article(), [("c", "the harbour lamp burns again tonight")])
-        installation.wait_committed(len(damaged) + 3)
-        assert daemon.stop() == 0
-    mismatch = ["schema_mismatch"] * 2
-    others = ["unknown_schema", "not_framed", "not_framed", "unusable_schema", "not_framed", "unknown_schema"]
-    assert codes_of(installation) == mismatch + others
-    assert installation.pairs() == [("a", "c")]
-    listed = run(installation, registry, "dlq inspect")
-    assert listed.returncode == 0, listed.stderr
-    assert "schema_mismatch" in listed.stdout
-
-
 def test_a_registry_that_is_away_stops_nothing_that_is_known_and_loses_nothing(install, tmp_path):
     installation = install(1)
     corpus, evolved = a_corpus(43, 120), article(("headline", "string"))

@@ -1,9 +1,7 @@
 """``streamdedup tune`` as a user types it."""
 
 import json
-import os
 import re
-import sys
 from importlib import resources
 from pathlib import Path
 
@@ -85,16 +83,6 @@ def test_tables_are_for_people_and_name_the_recommendation():
     assert 'with "packed" on Redis 7' in done.stdout
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
-def test_a_file_name_that_is_not_utf8_is_shown_with_escapes(tmp_path):
-    corpus = tmp_path / os.fsdecode(b"caf\xe9.jsonl")
-    lines = [json.dumps({"id": name, "text": "one two three four five six"}) for name in "ab"]
-    corpus.write_text("\n".join(lines), encoding="utf-8")
-    done = streamdedup("tune", corpus, "--json")
-    assert done.returncode == 0, done.stderr
-    assert "caf\\udce9.jsonl" in done.stderr + done.stdout or json.loads(done.stdout)["proposed"] is None
-
-
 def test_the_example_of_the_page_is_the_output():
     page = Path(__file__).parents[2] / "docs" / "tuning.md"
     example = re.search(r"## Example.*?```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
@@ -114,15 +102,6 @@ def test_an_uninformative_sample_does_not_choose_bands_that_make_every_pair_a_ca
     done = streamdedup("tune", "-", "--format", "text", "--json", "--unit", "word", "--size", 3, text=text)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["recommendation"]["rows"] >= 4
-
-
-@pytest.mark.long
-def test_a_bounded_sample_is_drawn_and_reported(corpus):
-    lines = corpus.read_text(encoding="utf-8")
-    for file, text in ((corpus, None), ("-", lines)):
-        sampled = streamdedup("tune", file, "--sample", 50, "--json", "--unit", "word", text=text)
-        assert json.loads(sampled.stdout)["sample"]["read"] == 1_020
-        assert json.loads(sampled.stdout)["sample"]["documents"] == 50
 
 
 @pytest.mark.parametrize(
@@ -189,28 +168,6 @@ def test_proposals_are_applied_to_the_settings_file_with_their_stop_shingles(new
     assert (scanned.returncode, scanned.stdout) == (0, "")
     again = json.loads(streamdedup("tune", news, "--config", config, "--json", "--unit", "word", "--size", 3).stdout)
     assert again["proposals"] == []
-
-
-def test_applied_proposals_find_the_pairs_that_they_promise(tmp_path):
-    """A new settings file: marks are folded, and longer versions of texts are alerted as by default."""
-    corpus, config = tmp_path / "texts.jsonl", tmp_path / "new.toml"
-    lines = []
-    for at in range(40):
-        story = [f"كتاب{chr(0x627 + (at * 7 + place) % 20)}{chr(0x628 + place)}" for place in range(12)]
-        longer = [f"w{at}x{place}" for place in range(60)]
-        lines += [" ".join(story), " ".join(f"{word[0]}\u064e{word[1:]}" for word in story)]
-        lines += [" ".join(longer), " ".join([*longer, *(f"more{at}x{place}" for place in range(16))])]
-    lines += [" ".join(f"other{at}x{place}" for place in range(30)) for at in range(840)]
-    texts = (json.dumps({"id": str(at), "text": text}) for at, text in enumerate(lines))
-    corpus.write_text("\n".join(texts), encoding="utf-8")
-    done = streamdedup("tune", corpus, "--json", "--unit", "word", "--size", 3, "--apply", config)
-    assert done.returncode == 0, done.stderr
-    trials = {trial["name"]: trial for trial in json.loads(done.stdout)["proposals"]}
-    assert list(trials) == ["as recommended", "fold_marks = true"]
-    assert trials["as recommended"]["pairs"] == 80  # 40 of longer versions, 40 of equal stories
-    scanned = streamdedup("scan", corpus, "--config", config)
-    assert scanned.returncode == 0, scanned.stderr
-    assert len(scanned.stdout.splitlines()) == pytest.approx(trials["fold_marks = true"]["pairs"], rel=0.04)
 
 
 def test_a_profile_of_a_settings_file_is_varied_and_its_own_values_are_among_them(corpus, tmp_path):
