@@ -264,6 +264,7 @@ def test_dead_letters_are_counted_by_topic_and_code_the_most_first(inspect):
 
 def test_inspection_ends_at_its_limit(inspect):
     assert [len(inspect("--limit", str(limit))) for limit in (1, 4, 10**20)] == [1, 4, 7]
+    assert len(inspect("--code", "missing_text", "--limit", "2")) == 2  # two letters of another code are first
     assert inspect("--count", "--limit", "2") == [["2", "articles", "not_json"]]
 
 
@@ -341,9 +342,9 @@ def replay_command(broker, monkeypatch):
     monkeypatch.setattr(dlq, "topic_ids", lambda options: dict.fromkeys(options.topics, broker.topic_id))
     monkeypatch.setattr(guards, "is_interactive", lambda: True)
 
-    def run(*options, code=0):
+    def run(*options, code=0, answer="y"):
         broker.sent.clear()
-        done = CliRunner().invoke(main.app, ["dlq", "replay", *SETTINGS, *options], input="y\n")
+        done = CliRunner().invoke(main.app, ["dlq", "replay", *SETTINGS, *options], input=f"{answer}\n")
         assert (done.exit_code == code) or isinstance(done.exception, code), done.output
         return len(broker.sent), done.stderr + str(done.exception)
 
@@ -359,6 +360,18 @@ def test_a_replay_needs_the_right_to_write_only_on_the_topics_that_it_sends_to(r
     ):
         replay_command(*options, *more)
         assert broker.needed_rights == {"articles": articles, "reviews": reviews}
+
+
+@pytest.mark.parametrize("answer", ["n", ""])
+def test_a_replay_sends_nothing_without_a_yes(replay_command, monkeypatch, answer):
+    assert replay_command(code=1, answer=answer)[0] == 0
+    monkeypatch.setattr(guards, "is_interactive", lambda: False)
+    sent_count, text = replay_command(code=SettingsError)
+    assert (sent_count, "--yes: required without a terminal" in text) == (0, True)
+
+
+def test_a_replay_of_a_topic_that_no_profile_has_is_refused(replay_command):
+    assert "no profile has this topic" in replay_command("--topic", "elsewhere", code=SettingsError)[1]
 
 
 NO_PROGRESS = "stores no progress: this is the first replay, or Kafka has deleted the progress"

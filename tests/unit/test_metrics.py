@@ -121,6 +121,7 @@ def a_committed_batch() -> tuple[BatchResult, list[FailedRecord]]:
         skipped=((a_document(1), Skip.EMPTY), (a_document(2), Skip.EMPTY), (a_document(4), Skip.REDELIVERED)),
         indexed_count=3,
         silent_count=1,
+        deleted_unknown_count=2,
         candidates_count=11,
         dropped_candidates_count=2,
         accepted_count=3,
@@ -135,8 +136,10 @@ def a_committed_batch() -> tuple[BatchResult, list[FailedRecord]]:
     return a_result(batch, kinds, [silent, failed, silent], news=detected), [failed]
 
 
-def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
-    Statistics(metrics, {}).count_batch(*a_committed_batch())
+def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics, monkeypatch):
+    result, dead_letters = a_committed_batch()
+    monkeypatch.setattr(clock, "now_ms", lambda: 5_000)
+    Statistics(metrics, {}).count_batch(result, dead_letters)
     expected = [
         ("records_total", {"topic": "articles", "kind": "upsert"}, 6),
         ("records_total", {"topic": "articles", "kind": "invalid"}, 1),
@@ -146,6 +149,8 @@ def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
         ("dead_letters_silent_total", {}, 2),
         ("documents_indexed_total", {"profile": "news"}, 3),
         ("documents_silent_total", {"profile": "news"}, 1),
+        ("documents_deleted_unknown_total", {"profile": "news"}, 2),
+        ("last_commit_timestamp_seconds", {}, 5.0),
         ("alerts_total", {"profile": "news"}, 2),
         ("pairs_total", {"profile": "news"}, 3),
         ("candidates_total", {"profile": "news"}, 11),
@@ -234,12 +239,12 @@ def test_rebalances_are_counted_on_over_new_clients(metrics):
 
 
 def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
-    store = Stats(StoreStats(100, None))
+    store = Stats(StoreStats(100, 1000))
     statistics = Statistics(metrics, {"news": store})
     for _ in range(50):
         statistics.observe(Stats(SourceStats()), Batch())
     assert store.asked_count == 1
-    assert (value(metrics, "store_used_bytes"), value(metrics, "store_limit_bytes")) == (100, 0)
+    assert (value(metrics, "store_used_bytes"), value(metrics, "store_limit_bytes")) == (100, 1000)
     assert value(metrics, "index_documents", profile="news") == 42
 
 
