@@ -276,18 +276,3 @@ def test_produce_writes_what_daemon_tail_and_service_read(install, registry, for
 
         assert "".join(part["a"] for part in wait_until(segments, what="the texts")) == text
         assert service.stop() == 0
-
-
-def test_check_verifies_subject_and_fields_before_the_first_start(install, registry):
-    installation = install(1)
-    with Sender(installation, registry.url) as sender:
-        sender.send(article(), [("a", "one")])
-    right = run(installation, registry, "check")
-    assert f"newest schema of {installation.topic}-value has the text fields" in " ".join(right.stdout.split())
-    wrong = run(installation, registry, "check", "--set", "profiles.articles.text_fields=payload.text")
-    assert (wrong.returncode, "none of the text fields: payload.text" in " ".join(wrong.stdout.split())) == (78, True)
-    elsewhere = run(installation, registry, "check", "--set", f"schema_registry.url={registry.url}/nowhere")
-    assert (elsewhere.returncode, "is not the API of a schema registry" in " ".join(elsewhere.stdout.split())) == (
-        78,
-        True,
-    )

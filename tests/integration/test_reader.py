@@ -94,37 +94,6 @@ def test_without_a_broker_nothing_can_be_made(kind):
         kind(kafka_options("127.0.0.1:9", "articles", connect_timeout_s=0.5))
 
 
-def test_single_records_are_fetched_in_any_order(kafka, new_topic):
-    topic = new_topic(partitions=2)
-    for partition in range(2):
-        produce(kafka, topic, [b"%d:%d" % (partition, offset) for offset in range(200)], partition=partition)
-    wanted = [(1, 199), (0, 0), (0, 1), (1, 198), (1, 199), (0, 150), (0, 150)]
-    with RecordFetcher(kafka_options(kafka, topic)) as fetcher:
-        fetched = [fetcher.fetch(Position(topic, *place)) for place in wanted]
-    assert [record.value for record in fetched] == [b"%d:%d" % place for place in wanted]
-
-
-@pytest.mark.parametrize("place", [(0, 1), (0, 10**9), (7, 0)])
-def test_a_record_that_never_was_is_none(kafka, new_topic, place):
-    topic = new_topic()
-    produce(kafka, topic, [b"only"])
-    with RecordFetcher(kafka_options(kafka, topic)) as fetcher:
-        assert fetcher.fetch(Position(topic, *place)) is None
-        assert fetcher.fetch(Position("nowhere", 0, 0)) is None
-
-
-def test_a_record_that_has_expired_is_none_and_no_other_record(mock):
-    _, options = mock
-    with Feeder(options) as feeder:
-        for number in range(40):
-            feeder.send("small", b"%d" % number, b"x" * 500_000)
-    with RecordFetcher(options) as fetcher:
-        assert fetcher.fetch(Position("small", 0, 0)) is None
-        last = fetcher.fetch(Position("small", 0, 39))
-    assert last is not None
-    assert last.key == b"39"
-
-
 def test_a_feeder_delivers_everything_once_and_in_order(kafka, new_topic, monkeypatch):
     monkeypatch.setattr(producer, "MAX_IN_FLIGHT_RECORDS", 50)
     topic = new_topic(partitions=3)

@@ -13,7 +13,6 @@ from streamdedup.corpora.reader import CorpusReader
 from streamdedup.errors import CorpusError, DecodeError, SettingsError
 from streamdedup.kafka import compat
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.pace import Pace
 from streamdedup.wire import Decoder, ErrorCode
 
 SETTINGS = ["kafka.bootstrap_servers=h:2", "redis.url=redis://localhost:1", "profiles.articles.topics=articles"]
@@ -43,12 +42,13 @@ def test_a_document_whose_id_fits_no_schema_is_an_error(tmp_path):
         keys_of(tmp_path / "d.jsonl", {"id": "1", "text": "x"}, {"id": "abc", "text": "x"})
 
 
-def test_a_limit_may_be_any_number(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("limit", "said"), [(2, "2 records sent"), (10**20, "3 records sent")])
+def test_no_more_records_than_the_limit_are_sent(tmp_path, monkeypatch, capsys, limit, said):
     path = tmp_path / "d.jsonl"
-    path.write_text('{"id": "1", "text": "x"}\n')
+    path.write_text('{"id": "1", "text": "x"}\n' * 3)
     monkeypatch.setattr(produce, "_send", lambda _options, _topic, records, _pace: (len(list(records)), 0, False))
-    produce.produce([str(path)], topic="articles", assignments=SETTINGS, limit=10**20)
-    assert "1 record sent" in capsys.readouterr().err
+    produce.produce([str(path)], topic="articles", assignments=SETTINGS, limit=limit)
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -80,5 +80,8 @@ def test_ctrl_c_ends_it_at_once_and_a_record_that_the_client_has_taken_is_counte
     monkeypatch.setattr(produce, "require_topics", lambda *_: None)
     options = KafkaOptions(bootstrap_servers="h:1", group_id="g", topics=("t",), transactional_id="x")
     earlier_handler = signal.getsignal(signal.SIGINT)
-    assert produce._send(options, "t", records(), Pace(0)) == (stored_count, 0, True)
+    paces = []
+    pace = SimpleNamespace(wait=lambda: paces.append(1))
+    assert produce._send(options, "t", records(), pace) == (stored_count, 0, True)
+    assert len(paces) >= stored_count  # the pace is kept before each record
     assert signal.getsignal(signal.SIGINT) is earlier_handler
