@@ -224,6 +224,15 @@ def test_without_waiting_a_member_is_refused_at_once(monkeypatch, settings):
         guards.refuse_members(settings)
 
 
+@pytest.mark.parametrize(("policy", "members"), [("continue", ()), ("rebuild", ("streamdedup at /10.0.0.7",))])
+def test_an_index_is_prepared_for_daemons_that_will_rebuild_and_not_for_those_that_use_it(monkeypatch, policy, members):
+    monkeypatch.setattr(index_commands, "members_of_index", lambda _options, *, unnamed: members)
+    servers = ["kafka.bootstrap_servers=localhost:1", "redis.url=redis://localhost:1", "profiles.articles.topics=a"]
+    said = 'must be "rebuild"' if policy == "continue" else "daemons use the indexes of this prefix"
+    with pytest.raises(SettingsError, match=said):
+        index_commands.prepare(assignments=[*servers, f"service.on_index_lost={policy}"])
+
+
 def test_a_closed_standard_input_is_no_terminal_to_confirm_in(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(SettingsError, match="--yes: required without a terminal, because this deletes the index"):

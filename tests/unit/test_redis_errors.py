@@ -44,6 +44,8 @@ PASSING = [
     exceptions.ResponseError("MISCONF Errors writing to the AOF file"),
     exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."),
     exceptions.ResponseError("BUSY Redis is busy running a script."),
+    exceptions.ResponseError("READONLY You can't write against a read only replica."),
+    exceptions.ResponseError("TRYAGAIN Multiple keys request during rehashing of slot"),
     exceptions.ResponseError("max number of clients + cluster connections reached"),
     wrapped(exceptions.ConnectionError("Connection refused")),
     wrapped(exceptions.BusyLoadingError("Redis is loading the dataset in memory")),
