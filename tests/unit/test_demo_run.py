@@ -12,7 +12,8 @@ from rich.console import Console
 from streamdedup.cli import demo, demo_run
 from streamdedup.cli.demo_run import DemoOptions, DemoRun
 from streamdedup.corpora import Entry
-from streamdedup.errors import StreamdedupError
+from streamdedup.embedded import MissingToolError, MockBroker
+from streamdedup.errors import SettingsError, StreamdedupError
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.protocols import Batch
 from tests.support.clock import ManualClock
@@ -65,6 +66,14 @@ def test_the_demo_explains_the_marks_that_the_terminal_shows(no_color, mark):
     options = DemoOptions(pace=0, diff=True, keep=False, open_page=False)
     demo._introduce(options, console, SimpleNamespace(daemon=daemon, **names))
     assert f"marked {mark}" in console.file.getvalue()
+
+
+def test_without_an_extra_its_name_is_told(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(MissingToolError, match=r"streamdedup\[demo\]"):
+        MockBroker()
+    with pytest.raises(SettingsError, match=r"pip install 'streamdedup\[serve\]' to have one"):
+        demo._open_page(None, SimpleNamespace(service=None))
 
 
 def test_a_slow_pace_is_no_stall(run_demo):
