@@ -1,4 +1,4 @@
-"""An input topic that is deleted, or was never created, on a real Kafka: reported, and no harm to other topics."""
+"""An input topic that is deleted, on a real Kafka: reported, and read again when it is created."""
 
 import contextlib
 import json

@@ -18,7 +18,7 @@ from msgspec import structs
 from streamdedup.cli import assembly, checks, serve, topics
 from streamdedup.cli import run as run_module
 from streamdedup.cli.tail import _alerts
-from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.readiness import Readiness
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable, SettingsError
 from streamdedup.index.memory import MemoryIndex
@@ -416,6 +416,7 @@ def test_the_start_waits_for_the_registry_and_registers_the_schema(memory, monke
         stopping = False
 
         def wait(self, _delay_s):
+            assert loop.readiness.waiting_for() is Awaited.SCHEMA_REGISTRY
             memory.is_away = False
 
     loop = type("Loop", (), {"readiness": Readiness(Metrics())})
