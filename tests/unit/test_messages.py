@@ -589,7 +589,8 @@ def test_a_time_beyond_the_calendar_is_written_as_the_nearest(time_ms, text):
 
 def test_an_alert_with_more_fields_is_read():
     message = json.loads(encode_alert(ALERT)[0])
-    message["document"]["more"] = {"x": [1]}
+    for part in (message, message["document"], message["matches"][0]):
+        part["more"] = {"x": [1]}
     assert decode_alert(json.dumps(message).encode()) == ALERT
 
 
