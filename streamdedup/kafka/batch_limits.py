@@ -3,7 +3,7 @@
 The Kafka client (kafka-python 3.0.12) decompresses a record batch to any size: two megabytes of repetitions become
 gigabytes, and the process is killed for want of memory, again after each restart. A header of two bytes needs up to
 ``HEADER_BYTES`` of memory. Limits of brokers count compressed bytes. A record batch above a limit is unreadable
-(``compat``).
+(``unreadable``).
 
 A new codec is a row in ``limit_batches`` and in ``_LIBRARIES`` of ``kafka.errors``.
 """
@@ -36,10 +36,7 @@ def content_bytes(records: Iterable[Any]) -> int:
 
 
 def limit_batches(max_bytes: int = MAX_BATCH_BYTES) -> None:
-    """Make the client raise ``DecompressedTooLarge`` above ``max_bytes``, and limit headers by ``BoundedBatch``.
-
-    Test: ``test_the_clients_parsers_use_them``.
-    """
+    """Make the client raise ``DecompressedTooLarge`` above ``max_bytes``, and limit headers by ``BoundedBatch``."""
     memory_records.DefaultRecordBatch = BoundedBatch
     BoundedBatch.max_bytes = max_bytes
     decoders: dict[str, Callable[..., bytes]] = {
@@ -55,20 +52,14 @@ def limit_batches(max_bytes: int = MAX_BATCH_BYTES) -> None:
 
 
 class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  # the client is untyped
-    """The client's record batch; refused as a whole above ``max_bytes``, whether it is compressed or not.
+    """The client's record batch, refused as a whole above ``max_bytes``, whether it is compressed or not.
 
     The record that exceeds ``MAX_HEADERS`` is refused, too. If it is the first record of its fetch, it and all later
-    records of the batch are unreadable; else the next fetch begins with it (``compat``).
+    records of the batch are unreadable; else the next fetch begins with it (``unreadable``).
 
-    A broker sends whole record batches, and the client parses the records before the offset of the fetch. Here they are
-    stepped over: a batch of some kilobytes may have 134 records of 250,000 headers and need 134 fetches, which would
-    parse 2 billion headers together, the last ones for minutes without a tick of the watchdog.
-
-    Attributes:
-        headers_count: Number of headers parsed so far.
-        first_offset: Offset at which the fetch begins.
-
-    Tests: ``test_a_record_with_too_many_headers_is_unreadable``, ``test_records_before_the_fetch_are_not_parsed``.
+    Records before ``first_offset``, where the fetch begins, are stepped over. The client parses them, because a broker
+    sends whole record batches: a batch of some kilobytes may have 134 records of 250,000 headers and need 134 fetches,
+    which would parse 2 billion headers together, the last ones for minutes without a tick of the watchdog.
     """
 
     headers_count = 0
@@ -132,9 +123,6 @@ class RecordBatches:
     The client limits a poll by the number of records only, and one fetch may have hundreds of record batches that
     decompress from some kilobytes to 64 MiB. After ``POLL_BYTES`` in one poll ``next_batch`` returns None, as at the
     end of the fetch, and the next fetch begins behind the last parsed record batch.
-
-    Tests: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``,
-    ``test_record_batches_that_end_in_an_unreadable_record_count_too``.
     """
 
     def __init__(self, records: Any, budget: PollBudget, first_offset: int) -> None:
@@ -144,7 +132,7 @@ class RecordBatches:
 
     def next_header(self) -> bytes:
         """Return the header of the record batch that ``next_batch`` is to return; empty at the end of the fetch."""
-        return bytes((self._records._next_slice or b"")[: BoundedBatch.HEADER_STRUCT.size])  # noqa: SLF001
+        return bytes((self._records._next_slice or b"")[: BoundedBatch.HEADER_STRUCT.size])
 
     def next_batch(self) -> Any:
         if self.current is not None:
@@ -156,12 +144,12 @@ class RecordBatches:
 
     def charge_unreadable(self) -> None:
         """Charge the present batch, which has raised an error; spend the budget if its decompression did not end."""
-        if self.current is None or not self.current._decompressed:  # noqa: SLF001
+        if self.current is None or not self.current._decompressed:
             self._budget.left_bytes = 0  # perhaps 64 MiB were decompressed before the error
         else:
             self._charge()
 
     def _charge(self) -> None:
         headers_count = getattr(self.current, "headers_count", 0)  # earlier formats have no headers
-        batch_bytes = len(self.current._buffer)  # noqa: SLF001  decompressed by now
+        batch_bytes = len(self.current._buffer)  # decompressed by now
         self._budget.left_bytes -= batch_bytes + HEADER_BYTES * headers_count

@@ -20,7 +20,7 @@ from streamdedup.kafka.fresh_poll import FreshPoll, Polled
 from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, UnreadableRecord
-from streamdedup.kafka.unreadable import UnreadableRange
+from streamdedup.kafka.unreadable import UnreadableRange, guard_parsing
 from streamdedup.kafka.watches import OtherIndexWatch, SilenceWatch, StaticMembershipWatch, TopicWatch
 from streamdedup.position import Partition, Position
 from streamdedup.repeats import RepeatLimit
@@ -55,7 +55,7 @@ class KafkaSource:
         self._repeats = RepeatLimit(structlog.get_logger(__name__))  # for lines that may repeat; fields are keywords
         self._fresh = FreshPoll(consumer, self._repeats)
         #: Unreadable ranges of a poll: `_fetch` empties the list, then the parser of the client fills it.
-        self._unreadable = compat.guard_parsing(consumer, options.max_poll_records)
+        self._unreadable = guard_parsing(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
         self._other_indexes = OtherIndexWatch(consumer, options)
         #: The client's state of each partition whose committed offset was compared with the topic id. An assignment

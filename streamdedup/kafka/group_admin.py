@@ -84,9 +84,6 @@ def remove_outdated_membership(options: KafkaOptions) -> None:
     ``refuse_other_indexes`` would find the name of the former index, and no member would read a topic that was added to
     the settings, or a partition that a topic has got meanwhile. An assignment with a topic that was removed is rejected
     by the client, which joins again, forever: no member would read the other partitions of this assignment.
-
-    Tests: ``test_t16_a_static_leader_that_returns_reads_partitions_that_have_come_meanwhile``,
-    ``test_t17_a_static_member_that_returns_with_another_topic_reads_this_topic``.
     """
     own_id = options.group_instance_id
     if own_id is None or options.api_version is not None:

@@ -25,6 +25,7 @@ from streamdedup.kafka.consumer import RETRY_PAUSE_S, unpack
 from streamdedup.kafka.errors import CLIENT_ERRORS, call_within, close_quietly, is_retriable, translated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Record, UnreadableRecord
+from streamdedup.kafka.unreadable import guard_parsing
 from streamdedup.position import Partition, Position
 
 #: Longest wait for a batch while reading to the ends, in seconds. Short: the last offsets may be invisible (aborted
@@ -50,7 +51,7 @@ class _Reader:
         config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
         # A list that the client fills during a poll; empty it before each poll.
-        self._unreadable = compat.guard_parsing(self._consumer, config["max_poll_records"], keeps_rests=keeps_rests)
+        self._unreadable = guard_parsing(self._consumer, config["max_poll_records"], keeps_rests=keeps_rests)
 
     def close(self) -> None:
         """Close the client; never raises, may be called twice."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 from contextlib import closing, nullcontext
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -45,16 +46,67 @@ from streamdedup.kafka.consumer import RebalanceListener
 from streamdedup.kafka.decoders import DecompressedTooLarge, ungzip, unlz4, unsnappy, unzstd
 from streamdedup.kafka.errors import codec_missing, described, translated
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.unreadable import UnreadableReports
+from streamdedup.kafka.unreadable import UnreadableReports, _GuardedParser, guard_parsing
 from tests import servers
 from tests.raw_batches import RawRecord, record_batch, stored_as_snappy
 
 FOLDER = Path(compat.__file__).parent
 #: The modules that may use private parts of the client.
-PRIVATE = {"batch_limits", "compat"}
+PRIVATE = {"batch_limits", "compat", "unreadable"}
 TESTS = Path(__file__).parents[1]
 #: Modules of the client that are no public interface; the docstrings of its clients name ``kafka.net.sasl``.
 INTERNAL = re.compile(r"kafka\.(net(?!\.sasl\b)|record|codec|consumer\.fetcher)\b")
+
+#: The tests of each workaround.
+TESTS_OF = {
+    "batch_limits.BoundedBatch": [
+        "test_a_record_with_too_many_headers_is_unreadable",
+        "test_records_before_the_fetch_are_not_parsed",
+    ],
+    "batch_limits.RecordBatches": [
+        "test_a_poll_begins_no_record_batch_beyond_its_bytes",
+        "test_record_batches_that_end_in_an_unreadable_record_count_too",
+    ],
+    "batch_limits.limit_batches": ["test_the_clients_parsers_use_them"],
+    "compat.ClosingSelector": ["test_closing_a_client_closes_a_connection_with_a_request_that_is_to_be_sent"],
+    "compat._read_before_close": ["test_a_wrong_password_is_told_as_such_by_every_command"],
+    "compat._request_all_offsets": ["test_offsets_are_asked_for_until_all_partitions_have_a_leader"],
+    "compat._stop_at_final_refusal": ["test_a_wrong_password_is_told_as_such_by_every_command"],
+    "compat.assigned_states": ["test_the_private_parts_of_the_client_that_are_relied_on_exist"],
+    "compat.broker_version": ["test_times_beyond_a_limit_of_the_broker_are_reported_with_the_limit"],
+    "compat.build": ["test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind"],
+    "compat.drop_offset_answers": [
+        "test_an_answer_from_before_a_partition_was_assigned_again_is_not_its_committed_offset"
+    ],
+    "compat.drop_parked": ["test_all_partitions_are_read_after_a_hold"],
+    "compat.fetch_committed_offsets": [
+        "test_committed_offsets_are_fetched_for_all_partitions_of_all_topics",
+        "test_the_offsets_before_an_open_transaction_are_read_without_waiting_for_its_end",
+        "test_committed_offsets_are_fetched_while_the_group_coordinator_is_being_looked_up",
+    ],
+    "compat.finish_rebalance": ["test_t15_a_rebalance_whose_end_falls_between_two_polls_is_finished"],
+    "compat.force_close": ["test_a_process_ends_quietly_and_soon_although_kafka_is_away"],
+    "compat.forget_owned_partitions": ["test_a_member_that_has_lost_its_membership_claims_no_partitions"],
+    "compat.has_fetched": ["test_records_that_were_waited_for_are_not_followed_by_another_poll"],
+    "compat.heartbeat_answered_at": ["test_silence_is_detected_within_ten_seconds_and_an_answer_ends_it"],
+    "compat.keep_join_answer": ["test_an_answer_to_a_join_that_comes_between_two_polls_is_taken"],
+    "compat.known_partitions": ["test_a_member_knows_of_the_partitions_of_others_too"],
+    "compat.lead_after_return": [
+        "test_t16_a_static_leader_that_returns_reads_partitions_that_come_later",
+        "test_of_static_members_only_the_leader_watches_the_topics",
+    ],
+    "compat.request_metadata": ["test_refusals_count_as_silence_too"],
+    "compat.send_heartbeat": ["test_a_static_membership_is_confirmed_by_no_error_but_a_rebalance"],
+    "compat.send_request": ["test_times_beyond_a_limit_of_the_broker_are_reported_with_the_limit"],
+    "compat.watch_fencing": ["test_a_membership_taken_over_by_another_process_is_detected_with_the_next_heartbeat"],
+    "compat.watch_topics": ["test_a_running_daemon_finds_it_by_itself"],
+    "unreadable._keep_unparsed": ["test_a_poll_begins_no_record_batch_beyond_its_bytes"],
+    "unreadable.guard_parsing": ["TestT8T9RecordsThatTheClientCannotParse"],
+    "group_admin.remove_outdated_membership": [
+        "test_t16_a_static_leader_that_returns_reads_partitions_that_have_come_meanwhile",
+        "test_t17_a_static_member_that_returns_with_another_topic_reads_this_topic",
+    ],
+}
 
 # The rules
 
@@ -78,12 +130,15 @@ def test_only_two_modules_use_private_parts_of_the_client(module):
     assert bool(private + imports) == (module.stem in PRIVATE), private + imports
 
 
-@pytest.mark.parametrize("module", sorted(PRIVATE))
-def test_each_test_that_a_workaround_names_exists(module):
-    named = set(re.findall(r"``(test_\w+|Test\w+)``", (FOLDER / f"{module}.py").read_text(encoding="utf-8")))
+def test_each_workaround_has_a_test():
     sources = "".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
-    assert named
-    assert named <= set(re.findall(r"\b(?:def|class) (\w+)", sources))
+    assert {test for tests in TESTS_OF.values() for test in tests} <= set(re.findall(r"\b(?:def|class) (\w+)", sources))
+    tree = ast.parse((FOLDER / "compat.py").read_text(encoding="utf-8"))
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert {f"compat.{name}" for name in functions if not name.startswith("_")} <= TESTS_OF.keys()
+    for place in TESTS_OF:
+        module, name = place.split(".")
+        assert hasattr(import_module(f"streamdedup.kafka.{module}"), name)
 
 
 def test_each_connection_reads_the_files_of_its_certificate_again(tmp_path):
@@ -132,7 +187,7 @@ def fetched(content, offset=0, max_offsets=100):
 
 
 def of_fetch(unreadable, budget, content, offset):
-    return compat._PartitionRecords(unreadable, budget, offset, TopicPartition("articles", 2), MemoryRecords(content))
+    return _GuardedParser(unreadable, budget, offset, TopicPartition("articles", 2), MemoryRecords(content))
 
 
 def read(content, offset=0, max_offsets=100, **options):
@@ -276,7 +331,7 @@ def batches(*sizes):
 
 
 def polls(client, *, count, max_records=100):
-    compat.guard_parsing(client, 100)
+    guard_parsing(client, 100)
     return [client.poll(max_records) for _ in range(count)]
 
 

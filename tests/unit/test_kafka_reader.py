@@ -96,7 +96,7 @@ def log(monkeypatch):
     monkeypatch.setattr(reader, "require_topics", lambda _options: {"t": 1})
     monkeypatch.setattr(reader.compat, "build", lambda *_: log)
     monkeypatch.setattr(reader.compat, "assigned_states", Log.states)
-    monkeypatch.setattr(reader.compat, "guard_parsing", lambda *_, **__: [])
+    monkeypatch.setattr(reader, "guard_parsing", lambda *_, **__: [])
     return log
 
 

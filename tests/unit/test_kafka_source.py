@@ -539,7 +539,7 @@ class TestUnreadableRecords:
 
         def opened(on_unreadable):
             noted: list[UnreadableRange] = []
-            monkeypatch.setattr(source_module.compat, "guard_parsing", lambda *_, **__: noted)
+            monkeypatch.setattr(source_module, "guard_parsing", lambda *_, **__: noted)
             options = replace(OPTIONS, on_unreadable=on_unreadable)
             source = KafkaSource(consumer, options)
             consumer._cluster.update_metadata(metadata_of(deleted=BEFORE, healthy=OTHER))
