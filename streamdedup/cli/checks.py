@@ -34,7 +34,8 @@ from streamdedup.findings import Finding
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.indexes import lifetime_ms
-from streamdedup.kafka.admin import CLEANUP, TopicNeed, check_kafka, cleanup_policies
+from streamdedup.kafka.admin import CLEANUP, cleanup_policies
+from streamdedup.kafka.checks import TopicNeed, check_kafka
 from streamdedup.kafka.group_admin import read_committed_offsets_if_listed
 from streamdedup.kafka.history import KafkaSpan
 from streamdedup.kafka.protocols import CommittedOffset, Record, offsets_in

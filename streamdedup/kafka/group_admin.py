@@ -1,4 +1,4 @@
-"""Questions about a consumer group to the admin client, without joining the group.
+"""Looks up a consumer group without joining it, removes an outdated membership, and sets offsets of ``dlq replay``.
 
 Committed offsets of input topics are returned without those of deleted topics.
 """
@@ -33,7 +33,7 @@ _RETRY_PAUSE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """State of a consumer group, from ``describe_group``.
+    """State of a consumer group.
 
     Attributes:
         members: A text for each member: client id, ``group.instance.id`` if static, address. A killed member, and a
@@ -52,84 +52,27 @@ class GroupState:
 def describe_group(options: KafkaOptions) -> GroupState:
     """Return the group state; an unknown group has no members and no offsets."""
     with admin_client(options) as admin:
-        return _look_up(options, lambda: _describe(admin, options))
+        return _ask(options, lambda: _group_state(admin, options))
+
+
+def read_committed_offsets_if_listed(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
+    """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
+
+    A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,
+    so this function asks the coordinator of a listed group only.
+    """
+    with admin_client(options) as admin:
+        listed = _ask(options, admin.list_groups)
+    if not any(group["group_id"] == options.group_id for group in listed):
+        return {}
+    return read_committed_offsets(options)
 
 
 def read_committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
     """Return the group's committed offsets in the existing input topics, by partition."""
     with admin_client(options) as admin:
-        committed_offsets = _look_up(options, lambda: _commits_of(admin, options.group_id))
+        committed_offsets = _ask(options, lambda: _committed_offsets(admin, options.group_id))
         return _of_present_topics(committed_offsets, admin.describe_topics(list(options.topics)))
-
-
-def _of_present_topics(
-    committed_offsets: Mapping[Partition, CommittedOffset], topics: Sequence[Mapping[str, Any]]
-) -> dict[Partition, CommittedOffset]:
-    """Return the offsets in existing topics that were not committed for an earlier topic of the same name."""
-    by_name = {topic["name"]: topic for topic in topics}
-    offsets = {}
-    for partition, offset in committed_offsets.items():
-        topic = by_name.get(partition.topic)
-        if topic is None or is_topic_missing(topic["error_code"]):
-            continue
-        if not is_outdated(offset.topic_id, topic_id_text(topic.get("topic_id"))):
-            offsets[partition] = offset
-    return offsets
-
-
-def remove_outdated_membership(options: KafkaOptions) -> None:
-    """Remove the static member that this process replaces if client id, topics or partitions have changed since.
-
-    Kafka gives a static member that returns its former client id and assignment, and the group does not rebalance. So
-    ``refuse_other_indexes`` would find the name of the former index, and no member would read a topic that was added to
-    the settings, or a partition that a topic has got meanwhile. An assignment with a topic that was removed is rejected
-    by the client, which joins again, forever: no member would read the other partitions of this assignment.
-    """
-    own_id = options.group_instance_id
-    if own_id is None or options.api_version is not None:
-        return  # a broker without negotiation of versions may not describe groups
-    with admin_client(options) as admin:
-
-        def remove() -> None:
-            members = _members(admin, options)
-            own = [member for member in members if member.get("group_instance_id") == own_id]
-            if own and (_has_changed(own[0], options) or _has_unassigned(admin, members, options)):
-                admin.remove_group_members(options.group_id, [MemberToRemove(group_instance_id=own_id)])
-
-        _look_up(options, remove)
-
-
-def _has_changed(member: Mapping[str, Any], options: KafkaOptions) -> bool:
-    """Return whether a former membership has another client id or other topics than ``options``."""
-    subscription = member["member_metadata"]  # empty while the group rebalances
-    has_other_topics = bool(subscription) and set(subscription["topics"]) != set(options.topics)
-    return bool(member["client_id"] != options.member_client_id or has_other_topics)
-
-
-def _has_unassigned(admin: Any, members: Sequence[Mapping[str, Any]], options: KafkaOptions) -> bool:
-    """Return whether a partition of the topics is assigned to no member; not while the group rebalances."""
-    assignments = [member["member_assignment"] for member in members if member["member_assignment"]]
-    assigned = {
-        (topic["topic"], partition)
-        for assignment in assignments
-        for topic in assignment["assigned_partitions"]
-        for partition in topic["partitions"]
-    }
-    topics = admin.describe_topics(list(options.topics))
-    existing = {(topic["name"], partition["partition_index"]) for topic in topics for partition in topic["partitions"]}
-    return bool(assignments) and not existing <= assigned
-
-
-def _members(admin: Any, options: KafkaOptions) -> list[Mapping[str, Any]]:
-    group = admin.describe_groups([options.group_id])[options.group_id]
-    _raise_if_failed(group.get("error"))
-    members: list[Mapping[str, Any]] = group["members"]
-    return members
-
-
-def _present_members(options: KafkaOptions) -> list[Mapping[str, Any]]:
-    with admin_client(options) as admin:
-        return _look_up(options, lambda: _members(admin, options))
 
 
 def refuse_other_indexes(options: KafkaOptions) -> None:
@@ -161,65 +104,47 @@ def members_of_index(options: KafkaOptions, *, unnamed: bool) -> tuple[str, ...]
     return tuple(sorted(map(_member_text, members)))
 
 
-def read_committed_offsets_if_listed(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
-    """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
+def remove_outdated_membership(options: KafkaOptions) -> None:
+    """Remove the static member that this process replaces if client id, topics or partitions have changed since.
 
-    A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,
-    so this function asks the coordinator of a listed group only.
+    Kafka gives a static member that returns its former client id and assignment, and the group does not rebalance. So
+    ``refuse_other_indexes`` would find the name of the former index, and no member would read a topic that was added to
+    the settings, or a partition that a topic has got meanwhile. An assignment with a topic that was removed is rejected
+    by the client, which joins again, forever: no member would read the other partitions of this assignment.
     """
+    own_id = options.group_instance_id
+    if own_id is None or options.api_version is not None:
+        return  # a broker without negotiation of versions may not describe groups
     with admin_client(options) as admin:
-        listed = _look_up(options, admin.list_groups)
-    if not any(group["group_id"] == options.group_id for group in listed):
-        return {}
-    return read_committed_offsets(options)
+
+        def remove() -> None:
+            members = _members(admin, options)
+            own = [member for member in members if member.get("group_instance_id") == own_id]
+            if own and (_has_changed(own[0], options) or _has_unassigned(admin, members, options)):
+                admin.remove_group_members(options.group_id, [MemberToRemove(group_instance_id=own_id)])
+
+        _ask(options, remove)
 
 
-def _commits_of(
-    admin: Any, group: str, partitions: Collection[Partition] | None = None
-) -> dict[Partition, CommittedOffset]:
-    client_partitions = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
-    offsets = admin.list_group_offsets({group: client_partitions})[group]
-    return {
-        Partition(*partition): committed_offset_of(offset)
-        for partition, offset in offsets.items()
-        if offset.offset >= 0  # -1: nothing is committed
-    }
+def _has_changed(member: Mapping[str, Any], options: KafkaOptions) -> bool:
+    """Return whether a former membership has another client id or other topics than ``options``."""
+    subscription = member["member_metadata"]  # empty while the group rebalances
+    has_other_topics = bool(subscription) and set(subscription["topics"]) != set(options.topics)
+    return bool(member["client_id"] != options.member_client_id or has_other_topics)
 
 
-def _describe(admin: Any, options: KafkaOptions) -> GroupState:
-    members = _members(admin, options)
-    committed_offsets = _commits_of(admin, options.group_id)
-    topics = admin.describe_topics(list(options.topics))
-    latest = {
-        TopicPartition(topic["name"], partition["partition_index"]): OffsetSpec.LATEST
-        for topic in topics
+def _has_unassigned(admin: Any, members: Sequence[Mapping[str, Any]], options: KafkaOptions) -> bool:
+    """Return whether a partition of the topics is assigned to no member; not while the group rebalances."""
+    assignments = [member["member_assignment"] for member in members if member["member_assignment"]]
+    assigned = {
+        (topic["topic"], partition)
+        for assignment in assignments
+        for topic in assignment["assigned_partitions"]
         for partition in topic["partitions"]
-        if partition["leader_id"] >= 0
     }
-    return GroupState(
-        members=tuple(sorted(map(_member_text, members))),
-        committed_offsets=_of_present_topics(committed_offsets, topics),
-        topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_text(topic.get("topic_id")))},
-        missing_topics=frozenset(topic["name"] for topic in topics if is_topic_missing(topic["error_code"])),
-        ends={Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()},
-    )
-
-
-def _member_text(member: Mapping[str, Any]) -> str:
-    """Return a text that names a member, for the operator; brokers before 2.4 return no ``group.instance.id``."""
-    instance = member.get("group_instance_id")
-    static = f", group_instance_id {instance}," if instance else ""
-    return f"{member['client_id']}{static} at {member['client_host']}"
-
-
-def _raise_if_failed(text: str | None) -> None:
-    """Raise the client's error that ``text`` names, if any, except for a group that does not exist."""
-    if not text:
-        return
-    number = _ERROR_NUMBER.search(text)
-    kind = kafka_errors.for_code(int(number[1])) if number else kafka_errors.UnknownError
-    if kind is not kafka_errors.GroupIdNotFoundError:
-        raise kind(text)
+    topics = admin.describe_topics(list(options.topics))
+    existing = {(topic["name"], partition["partition_index"]) for topic in topics for partition in topic["partitions"]}
+    return bool(assignments) and not existing <= assigned
 
 
 class GroupOffsets:
@@ -238,7 +163,7 @@ class GroupOffsets:
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
         doing = f"read the offsets of the consumer group {self._group}"
-        return _retrying(self._options, doing, lambda: _commits_of(self._admin, self._group, partitions))
+        return _retrying(self._options, doing, lambda: _committed_offsets(self._admin, self._group, partitions))
 
     def write(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Commit offsets; those of other partitions stay. Raise ``BrokerUnavailable`` also if the group has members."""
@@ -255,7 +180,82 @@ class GroupOffsets:
         _retrying(self._options, f"write the offsets of the consumer group {self._group}", write)
 
 
-def _look_up(options: KafkaOptions, ask: Callable[[], Answer]) -> Answer:
+def _group_state(admin: Any, options: KafkaOptions) -> GroupState:
+    members = _members(admin, options)
+    committed_offsets = _committed_offsets(admin, options.group_id)
+    topics = admin.describe_topics(list(options.topics))
+    latest = {
+        TopicPartition(topic["name"], partition["partition_index"]): OffsetSpec.LATEST
+        for topic in topics
+        for partition in topic["partitions"]
+        if partition["leader_id"] >= 0
+    }
+    return GroupState(
+        members=tuple(sorted(map(_member_text, members))),
+        committed_offsets=_of_present_topics(committed_offsets, topics),
+        topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_text(topic.get("topic_id")))},
+        missing_topics=frozenset(topic["name"] for topic in topics if is_topic_missing(topic["error_code"])),
+        ends={Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()},
+    )
+
+
+def _committed_offsets(
+    admin: Any, group: str, partitions: Collection[Partition] | None = None
+) -> dict[Partition, CommittedOffset]:
+    client_partitions = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
+    offsets = admin.list_group_offsets({group: client_partitions})[group]
+    return {
+        Partition(*partition): committed_offset_of(offset)
+        for partition, offset in offsets.items()
+        if offset.offset >= 0  # -1: nothing is committed
+    }
+
+
+def _of_present_topics(
+    committed_offsets: Mapping[Partition, CommittedOffset], topics: Sequence[Mapping[str, Any]]
+) -> dict[Partition, CommittedOffset]:
+    """Return the offsets in existing topics that were not committed for an earlier topic of the same name."""
+    by_name = {topic["name"]: topic for topic in topics}
+    offsets = {}
+    for partition, offset in committed_offsets.items():
+        topic = by_name.get(partition.topic)
+        if topic is None or is_topic_missing(topic["error_code"]):
+            continue
+        if not is_outdated(offset.topic_id, topic_id_text(topic.get("topic_id"))):
+            offsets[partition] = offset
+    return offsets
+
+
+def _present_members(options: KafkaOptions) -> list[Mapping[str, Any]]:
+    with admin_client(options) as admin:
+        return _ask(options, lambda: _members(admin, options))
+
+
+def _members(admin: Any, options: KafkaOptions) -> list[Mapping[str, Any]]:
+    group = admin.describe_groups([options.group_id])[options.group_id]
+    _raise_if_failed(group.get("error"))
+    members: list[Mapping[str, Any]] = group["members"]
+    return members
+
+
+def _raise_if_failed(text: str | None) -> None:
+    """Raise the client's error that ``text`` names, if any, except for a group that does not exist."""
+    if not text:
+        return
+    number = _ERROR_NUMBER.search(text)
+    kind = kafka_errors.for_code(int(number[1])) if number else kafka_errors.UnknownError
+    if kind is not kafka_errors.GroupIdNotFoundError:
+        raise kind(text)
+
+
+def _member_text(member: Mapping[str, Any]) -> str:
+    """Return a text that names a member, for the operator; brokers before 2.4 return no ``group.instance.id``."""
+    instance = member.get("group_instance_id")
+    static = f", group_instance_id {instance}," if instance else ""
+    return f"{member['client_id']}{static} at {member['client_host']}"
+
+
+def _ask(options: KafkaOptions, ask: Callable[[], Answer]) -> Answer:
     return _retrying(options, f"look up the group {options.group_id}", ask)
 
 

@@ -10,7 +10,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.findings import Level, warnings_or_raise
-from streamdedup.kafka.admin import BROKERS_DEFAULT, TopicNeed, check_kafka, create_topics
+from streamdedup.kafka.admin import BROKERS_DEFAULT, create_topics
+from streamdedup.kafka.checks import TopicNeed, check_kafka
 from streamdedup.kafka.group_admin import read_committed_offsets_if_listed
 from streamdedup.kafka.protocols import CommittedOffset
 from tests import servers

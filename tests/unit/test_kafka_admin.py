@@ -11,14 +11,8 @@ from kafka.errors import InvalidConfigurationError, InvalidReplicationFactorErro
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.findings import Level
 from streamdedup.kafka import admin, history
-from streamdedup.kafka.admin import (
-    TopicNeed,
-    _creation_error,
-    _extend_retention,
-    _missing_topic_findings,
-    alter_topic_command,
-    judge_topic,
-)
+from streamdedup.kafka.admin import _creation_error, _extend_retention
+from streamdedup.kafka.checks import TopicNeed, _missing_topic_findings, alter_topic_command, judge_topic
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.position import Partition
 
