@@ -55,7 +55,8 @@ class Publisher:
         return not is_below_mark and not self._by_topic[position.topic].is_warm_up(failed.record)
 
     def _dead_letter_message(self, failed: FailedRecord, topic_ids: Mapping[str, str]) -> Message:
-        letter = dead_letter(
+        return dead_letter(
+            self._options.dead_letter_topic,
             failed.record,
             failed.failure,
             self._options.daemon,
@@ -64,7 +65,6 @@ class Publisher:
             topic_id=topic_ids.get(failed.record.position.topic, ""),
             copy_headers=self._options.copy_headers,
         )
-        return Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
 
     def _copied_headers(self, result: BatchResult) -> Mapping[Position, SentHeaders]:
         """Return the copied headers by record position; empty for a batch without alerts, to save the copying."""

@@ -258,11 +258,6 @@ class Feeder:
             if not self._has_failed:
                 self.flush()
         finally:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Close the client and drop unsent records; never raises, may be called twice."""
-        if not self._is_closed:
             self._is_closed = True
             _close_without_flush(self._producer)
 
@@ -311,10 +306,8 @@ class Feeder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abandon()
+        self._has_failed |= kind is not None  # then unsent records are dropped
+        self.close()
 
 
 def _raise_if_topic_missing(error: Exception, options: KafkaOptions, topic: str) -> None:

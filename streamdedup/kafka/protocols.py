@@ -16,31 +16,12 @@ from typing import Any, Protocol
 import msgspec
 
 from streamdedup.position import Partition, Position
+from streamdedup.wire.records import Message as Message  # noqa: PLC0414  parts of the Protocols: exported
+from streamdedup.wire.records import Record as Record  # noqa: PLC0414
 
 #: Record time at which to begin, in milliseconds since the epoch, for all partitions or by partition. None, or a
 #: partition that is absent: at the oldest record.
 Since = Mapping[Partition, int | None] | int | None
-
-
-class Record(msgspec.Struct, frozen=True, gc=False):  # gc=False: bytes and numbers form no reference cycles
-    """One record of a topic. A value of None is a tombstone; the time is negative where a record has none."""
-
-    position: Position
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One record to publish. A value of None is a tombstone; a time of None is the time of sending."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
-    timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,14 @@ from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
 from traceback import walk_tb
-from typing import Final, Protocol
+from typing import Final
 
 from streamdedup.errors import MessageError
 from streamdedup.position import Position
 from streamdedup.wire.alerts import rfc_3339
 from streamdedup.wire.copied_headers import RECORD_OVERHEAD_BYTES, SentHeaders, copied_headers, headers_bytes
 from streamdedup.wire.error_codes import ErrorCode
+from streamdedup.wire.records import Message, Record
 
 #: Prefix of the names of the headers that the daemon adds to those of the record.
 PREFIX: Final = "streamdedup.dlq."
@@ -56,25 +57,6 @@ class Stage(StrEnum):
     PROCESS = "process"
 
 
-class KafkaRecord(Protocol):
-    """A record of an input or the dead-letter topic, as ``kafka.protocols.Record``."""
-
-    @property
-    def position(self) -> Position: ...
-
-    @property
-    def timestamp_ms(self) -> int: ...
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class DaemonInfo:
     """The daemon that writes a dead letter."""
@@ -104,18 +86,9 @@ class Failure:
         return cls(stage, str(ErrorCode.INTERNAL), name, f"unexpected {name}{innermost}")
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingDeadLetter:
-    """A record to send; ``value`` is None only together with a key, ``timestamp_ms`` for the sending time."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
-    timestamp_ms: int | None
-
-
 def dead_letter(
-    record: KafkaRecord,
+    topic: str,
+    record: Record,
     failure: Failure,
     daemon: DaemonInfo,
     *,
@@ -123,8 +96,8 @@ def dead_letter(
     max_bytes: int = DEFAULT_MAX_BYTES,
     topic_id: str = "",
     copy_headers: Collection[str] = (),
-) -> OutgoingDeadLetter:
-    """Return the dead letter for a record; its size is at most ``max_bytes``.
+) -> Message:
+    """Return the dead letter for a record, to be published in ``topic``; its size is at most ``max_bytes``.
 
     If the record is a replayed dead letter, its headers ``streamdedup.dlq.*`` are replaced, and ``attempts`` is
     incremented. The headers about the bytes (such as ``truncated``) stay; a program that restores the bytes has to
@@ -158,7 +131,7 @@ def dead_letter(
     header_sets = (headers, copied_headers(headers, copy_headers), ())
     key, value, headers = _fit(record.key, value, header_sets, facts, max_bytes)
     timestamp_ms = None if record.timestamp_ms < 0 else min(record.timestamp_ms, time_ms)
-    return OutgoingDeadLetter(key, value, (*headers, *_encoded(facts)), timestamp_ms)
+    return Message(topic, key, value, (*headers, *_encoded(facts)), timestamp_ms)
 
 
 def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
@@ -174,7 +147,7 @@ def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
 class DeadLetter:
     """A record read from the dead-letter topic; its code and origin are unknown if the daemon did not write it."""
 
-    record: KafkaRecord
+    record: Record
 
     @cached_property
     def facts(self) -> Mapping[str, str]:
@@ -216,7 +189,7 @@ class DeadLetter:
         return tuple((name, value) for name, value in self.record.headers if not name.startswith(PREFIX))
 
 
-def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
+def _facts(record: Record, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
     topic, partition, offset, _incarnation = record.position
     return {
         "topic": topic,
@@ -234,7 +207,7 @@ def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: i
     }
 
 
-def _earlier(record: KafkaRecord) -> dict[str, str]:
+def _earlier(record: Record) -> dict[str, str]:
     """Return the facts of a record that is a replayed dead letter, else none.
 
     A replay goes to the partition in which the record failed, so its facts name an earlier offset of this partition.

@@ -69,7 +69,7 @@ def a_letter(offset: int, code: str, text: str) -> Record:
     """Return the dead letter of a record."""
     failed = Record(Position("articles", 3, offset), 0, b"key", b"xylophone", ())
     failure = Failure(Stage.DECODE, code, "DecodeError", text)
-    made = dead_letter(failed, failure, DaemonInfo("group", "a", "1"), time_ms=TIME_MS)
+    made = dead_letter("dead", failed, failure, DaemonInfo("group", "a", "1"), time_ms=TIME_MS)
     return Record(failed.position, TIME_MS, made.key, made.value, made.headers)
 
 

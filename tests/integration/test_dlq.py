@@ -51,7 +51,9 @@ class World:
                 record = Record(origin, TIME_MS - 10_000, b"key", b"%d" % number, headers)
                 stage = Stage.READ if code == "unreadable" else Stage.DECODE
                 failure, time_ms = Failure(stage, code, "DecodeError", "why"), TIME_MS + number * 1000
-                made = dead_letter(record, failure, DaemonInfo("g", "a", "1"), time_ms=time_ms, topic_id=topic_id)
+                made = dead_letter(
+                    "dead", record, failure, DaemonInfo("g", "a", "1"), time_ms=time_ms, topic_id=topic_id
+                )
                 fields = {"headers": list(made.headers), "timestamp_ms": made.timestamp_ms, "partition": partition}
                 producer.send(self.dead, key=made.key, value=made.value, **fields).get(servers.DEADLINE_S)
 

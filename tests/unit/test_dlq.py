@@ -55,7 +55,7 @@ def letter(code="missing_text", *, offset=0, origin=ORIGIN, number=1, **fields):
     for number_before in reversed(range(number)):
         # Each replay goes to a later place of the partition.
         record = structs.replace(record, position=origin._replace(offset=origin.offset - number_before))
-        made = dead_letter(record, failure, DAEMON, time_ms=TIME_MS, **options)
+        made = dead_letter("dead", record, failure, DAEMON, time_ms=TIME_MS, **options)
         record = Record(origin, made.timestamp_ms or 0, made.key, made.value, made.headers)
     return DeadLetter(structs.replace(record, position=Position("duplicates.dlq", 0, offset)))
 
@@ -206,7 +206,9 @@ def test_what_is_sent_back_is_the_record_and_fails_as_its_next_attempt():
     assert (message.topic, message.key, message.value, message.timestamp_ms) == ("articles", b"k", b'{"id": "k"}', 77)
     assert message.headers[:2] == (("trace", b"1"), ("none", b""))
     failed = Record(Position("articles", 2, 2000), 77, message.key, message.value, message.headers)
-    again = dead_letter(failed, Failure(Stage.DECODE, "missing_text", "DecodeError", "no"), DAEMON, time_ms=TIME_MS)
+    again = dead_letter(
+        "dead", failed, Failure(Stage.DECODE, "missing_text", "DecodeError", "no"), DAEMON, time_ms=TIME_MS
+    )
     assert dict(again.headers)[f"{PREFIX}attempts"] == b"3"
     assert dict(again.headers)[f"{PREFIX}offset"] == b"2000"
 
@@ -221,7 +223,7 @@ def test_a_letter_without_bytes_is_sent_with_those_of_its_record_and_fails_as_it
     assert (facts["attempts"], facts["error.code"], "unread" in facts) == ("1", "unreadable", False)
     assert sum(name == f"{PREFIX}attempts" for name, _ in message.headers) == 1
     failed = Record(ORIGIN._replace(offset=2_000), 77, message.key, message.value, message.headers)
-    again = dead_letter(failed, Failure(Stage.DECODE, "not_json", "DecodeError", "no"), DAEMON, time_ms=TIME_MS)
+    again = dead_letter("dead", failed, Failure(Stage.DECODE, "not_json", "DecodeError", "no"), DAEMON, time_ms=TIME_MS)
     facts = read_headers(again.headers)
     assert (facts["attempts"], "unread" in facts) == ("2", False)
 

@@ -679,7 +679,7 @@ def foreign_headers(letter):
 
 
 def made(record, **options):
-    return dead_letter(record, FAILURE, DAEMON, time_ms=NOW_MS, **options)
+    return dead_letter("dead", record, FAILURE, DAEMON, time_ms=NOW_MS, **options)
 
 
 def size_bytes(letter):
@@ -716,7 +716,7 @@ def test_a_dead_letter_is_the_record_with_headers_of_the_reason():
 @given(records, failures)
 def test_every_dead_letter_keeps_the_record_and_is_valid_by_the_schema(record, failure):
     assume(not any(name.startswith(PREFIX) for name, _ in record.headers))
-    letter = dead_letter(record, failure, DAEMON, time_ms=NOW_MS)
+    letter = dead_letter("dead", record, failure, DAEMON, time_ms=NOW_MS)
     own = own_headers(letter)
     assert letter.key == record.key
     assert letter.value == (b"" if record.value is None and record.key is None else record.value)
@@ -734,7 +734,7 @@ def test_every_dead_letter_keeps_the_record_and_is_valid_by_the_schema(record, f
 )
 def test_a_null_value_is_told_from_a_tombstone_and_from_a_record_that_could_not_be_read(key, unread, value, header):
     failure = replace(FAILURE, stage=Stage.READ if unread else Stage.DECODE)
-    letter = dead_letter(structs.replace(RECORD, key=key, value=None), failure, DAEMON, time_ms=NOW_MS)
+    letter = dead_letter("dead", structs.replace(RECORD, key=key, value=None), failure, DAEMON, time_ms=NOW_MS)
     assert (letter.key, letter.value) == (key, value)
     own = own_headers(letter)
     assert {name: own[name] for name in own.keys() & {"null-value", "unread"}} == dict.fromkeys(header, "true")
@@ -750,7 +750,7 @@ def test_the_record_time_is_kept_unless_a_broker_would_refuse_it(given_ms, expec
 def test_a_dead_letter_that_fails_again_has_its_headers_replaced_and_counts_on():
     first = made(RECORD)
     again = structs.replace(RECORD, position=Position("articles", 3, 2_000), headers=first.headers)
-    second = dead_letter(again, Failure(Stage.SIZE, "too_large", "E", "m"), DAEMON, time_ms=NOW_MS)
+    second = dead_letter("dead", again, Failure(Stage.SIZE, "too_large", "E", "m"), DAEMON, time_ms=NOW_MS)
     own = own_headers(second)
     assert foreign_headers(second) == foreign_headers(first)
     assert (own["attempts"], own["offset"], own["error.code"]) == ("2", "2000", "too_large")
@@ -853,7 +853,9 @@ def test_a_dead_letter_always_fits(key, value, extra, message, max_bytes, copy_h
     daemon = DaemonInfo("g" * 2_000, "i" * 2_000, "v" * 2_000)
     record = Record(AT, TIME_MS, key, value, (*extra, ("n" * 2_000, None)))
     failure = Failure(Stage.SIZE, "too_large", "E" * 2_000, message)
-    letter = dead_letter(record, failure, daemon, time_ms=NOW_MS, max_bytes=max_bytes, copy_headers=copy_headers)
+    letter = dead_letter(
+        "dead", record, failure, daemon, time_ms=NOW_MS, max_bytes=max_bytes, copy_headers=copy_headers
+    )
     assert size_bytes(letter) <= max_bytes
     own_headers(letter)
 
@@ -863,7 +865,7 @@ def test_our_own_headers_at_their_longest_fit_the_smallest_limit():
     daemon = DaemonInfo("g" * 2_000, "i" * 2_000, "v" * 2_000)
     record = Record(Position("t" * 249, 1, 1), TIME_MS, b"k" * 30_000, b"v" * 30_000, forged)
     failure = Failure(Stage.SIZE, "c" * 2_000, "E" * 2_000, "m" * 2_000)
-    assert size_bytes(dead_letter(record, failure, daemon, time_ms=NOW_MS, max_bytes=MIN_BYTES)) <= MIN_BYTES
+    assert size_bytes(dead_letter("dead", record, failure, daemon, time_ms=NOW_MS, max_bytes=MIN_BYTES)) <= MIN_BYTES
 
 
 def test_a_limit_below_our_own_headers_is_refused():
@@ -872,7 +874,7 @@ def test_a_limit_below_our_own_headers_is_refused():
 
 
 def test_a_long_message_is_cut_between_two_characters():
-    letter = dead_letter(RECORD, replace(FAILURE, message="x" + "é" * 1_000), DAEMON, time_ms=NOW_MS)
+    letter = dead_letter("dead", RECORD, replace(FAILURE, message="x" + "é" * 1_000), DAEMON, time_ms=NOW_MS)
     assert own_headers(letter)["error.message"] == "x" + "é" * 511
 
 

@@ -444,7 +444,7 @@ def a_letter(offset: int, code: str = "not_json") -> Record:
     headers = (("h", SECRET.encode()),)
     failed = Record(Position("articles", 3, offset), 0, b"key", f"{SECRET} {offset}".encode(), headers)
     failure = Failure(Stage.DECODE, code, "DecodeError", "the value is not JSON: byte 0")
-    made = dead_letter(failed, failure, DaemonInfo("group", "a", "1"), time_ms=1_500)
+    made = dead_letter("dead", failed, failure, DaemonInfo("group", "a", "1"), time_ms=1_500)
     return Record(Position("letters", 0, 0), 7, made.key, made.value, made.headers)
 
 
