@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from streamdedup.position import Partition, Position
-from streamdedup.wire.records import Message as Message  # noqa: PLC0414  parts of the Protocols: exported
-from streamdedup.wire.records import Record as Record  # noqa: PLC0414
+from streamdedup.wire.records import Message, Record
 
 #: Record time at which to begin, in milliseconds since the epoch, for all partitions or by partition. None, or a
 #: partition that is absent: at the oldest record.
@@ -50,7 +49,6 @@ class CommittedOffset:
 def offsets_in(
     committed_offsets: Mapping[Partition, CommittedOffset], topics: Collection[str]
 ) -> dict[Partition, CommittedOffset]:
-    """Return the committed offsets in some topics."""
     return {partition: offset for partition, offset in committed_offsets.items() if partition.topic in topics}
 
 
@@ -62,7 +60,7 @@ class Batch:
     the batch also moves past these records.
 
     Attributes:
-        membership: Membership for the commit; opaque to the loop.
+        membership: For the commit; opaque to the loop.
         metadata: Attempt id, committed with each offset. Empty in a polled batch; the loop publishes a copy with it.
         topic_ids: Kafka's topic ids at the poll, as far as known. The commit appends the incarnation of the positions
             and the topic id to ``metadata``.
@@ -120,7 +118,7 @@ class Batch:
 
 @dataclass(slots=True)
 class SourceStats:
-    """Counters that a source keeps for the metrics; ``lags`` are records not yet read, by partition."""
+    """Numbers for the metrics; ``lags`` are records not yet read, by partition."""
 
     rebalances_count: int = 0
     lags: dict[Partition, int] = field(default_factory=dict)
@@ -129,9 +127,8 @@ class SourceStats:
 class Source(Protocol):
     """Batches of records for one member of a consumer group, delivered at least once from the committed offset on.
 
-    Each method that asks Kafka raises ``BrokerUnavailable`` if Kafka does not answer in time, and ``FatalError`` if the
-    broker refuses the client permanently. ``BrokerUnavailable`` from ``poll``, ``keep_membership``, ``confirm`` or
-    ``commit``, except its kind ``BrokerSilent``, ends this source: close it and open a new one.
+    Errors are those of the package. ``BrokerUnavailable`` from ``poll``, ``keep_membership``, ``confirm`` or ``commit``,
+    except its kind ``BrokerSilent``, ends this source: close it and open a new one.
     """
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
@@ -185,9 +182,6 @@ class Source(Protocol):
         open transactions.
         """
 
-    def end(self, partition: Partition) -> int | None:
-        """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
-
     def request_ends(self) -> None:
         """Fetch the ends of the assigned partitions, for ``end`` and ``stats``; ``keep_membership`` updates none."""
 
@@ -204,20 +198,23 @@ class Source(Protocol):
         Raises ``MembershipEnded`` if the membership has changed; close the source, open a new one.
         """
 
-    def assigned(self) -> frozenset[Partition]:
-        """Return the assigned partitions."""
+    # The next six send no request.
+
+    def end(self, partition: Partition) -> int | None:
+        """Return the last known offset behind the last record of a partition; None if unknown."""
+
+    def assigned(self) -> frozenset[Partition]: ...
 
     def partitions(self) -> frozenset[Partition]:
-        """Return all known topic partitions; no request is sent."""
+        """Return all known partitions of the input topics."""
 
     def missing_topics(self) -> frozenset[str]:
-        """Return the input topics that do not exist; no request is sent. May be called from any thread."""
+        """Return the input topics that do not exist. May be called from any thread."""
 
     def generation(self) -> int | None:
         """Return the generation of the group under which the partitions are assigned, or None without membership."""
 
-    def stats(self) -> SourceStats:
-        """Return counters and lags; no request is sent."""
+    def stats(self) -> SourceStats: ...
 
     def close(self) -> None:
         """Leave the group and close the client; never raises, may be called twice."""
@@ -257,10 +254,7 @@ class ReadProgress:
 
 
 class Span(AbstractContextManager["Span"], Protocol):
-    """A bounded read of topics, from start positions to the ends at opening; a context manager.
-
-    ``total_count`` is the number of offsets to read, some without a record (aborted, compacted).
-    """
+    """A bounded read of topics; ``total_count`` is the number of offsets to read, some without a record."""
 
     total_count: int
 

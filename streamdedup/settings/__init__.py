@@ -14,17 +14,3 @@ from streamdedup.settings.root import Settings
 from streamdedup.settings.schema_registry import SchemaRegistry
 from streamdedup.settings.service import Service
 from streamdedup.settings.sources import settings_file
-
-__all__ = [
-    "Kafka",
-    "Profile",
-    "Redis",
-    "SchemaRegistry",
-    "Service",
-    "Settings",
-    "describe_banding",
-    "describe_suppression",
-    "profile_lines",
-    "settings_file",
-    "show",
-]

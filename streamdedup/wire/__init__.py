@@ -36,42 +36,6 @@ from streamdedup.wire.identity import (
 )
 from streamdedup.wire.schema_registry import Registry
 
-__all__ = [
-    "ALERT_VERSION",
-    "KEY_ADVICE",
-    "MAX_DEPTH",
-    "MAX_ID_BYTES",
-    "MIN_ALERT_BYTES",
-    "SCOPE_BYTES",
-    "Alert",
-    "AlertDocument",
-    "AlertReader",
-    "Contained",
-    "Decoder",
-    "Document",
-    "ErrorCode",
-    "Flaw",
-    "KeyFormat",
-    "Match",
-    "Op",
-    "Reason",
-    "Registry",
-    "RegistryFormat",
-    "alert_json",
-    "content_digest",
-    "decode_alert",
-    "encode_alert",
-    "encode_fields",
-    "id_mistake",
-    "is_too_deep",
-    "missing_scope",
-    "repair_json",
-    "rfc_3339",
-    "schema",
-    "scope_key",
-    "toggle_scope",
-]
-
 
 def schema(name: Literal["document", "alert", "dead-letter"]) -> str:
     """Return the JSON Schema (2020-12) for a message as text."""
