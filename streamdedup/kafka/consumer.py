@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import structlog
@@ -16,11 +15,11 @@ from kafka.structs import MemberState, TopicPartition
 from streamdedup.errors import BrokerUnavailable, FatalError, MembershipEnded, StreamdedupError
 from streamdedup.kafka import compat
 from streamdedup.kafka.errors import CLIENT_ERRORS, CLOSE_TIMEOUT_S, close_quietly, is_retriable, translated
-from streamdedup.kafka.fresh_poll import FreshPoll, Polled
+from streamdedup.kafka.fresh_poll import FreshPoll
 from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, UnreadableRecord
-from streamdedup.kafka.unreadable import UnreadableRange, guard_parsing
+from streamdedup.kafka.unreadable import guard_parsing, unpack
 from streamdedup.kafka.watches import OtherIndexWatch, SilenceWatch, StaticMembershipWatch, TopicWatch
 from streamdedup.position import Partition, Position
 from streamdedup.repeats import RepeatLimit
@@ -350,36 +349,6 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
         self.rebalances_count += 1
         names = sorted(str(Partition(*partition)) for partition in partitions)
         logger.info("The group rebalanced", extra={"event": event, "partitions": names})
-
-
-def unpack(polled: Polled, *, has_unreadable: bool) -> tuple[tuple[Record, ...], tuple[UnreadableRecord, ...]]:
-    """Return records and unreadable positions; ``has_unreadable``: whether ``polled`` has an ``UnreadableRange``."""
-    unreadable: tuple[UnreadableRecord, ...] = ()
-    if has_unreadable:  # rare; otherwise no entry of `polled` is searched. The order in a partition is kept.
-        unreadable = tuple(
-            UnreadableRecord(Position(entry.topic, entry.partition, offset), entry.reason)
-            for entry in chain.from_iterable(polled.values())
-            if isinstance(entry, UnreadableRange)
-            for offset in range(entry.offset, entry.last + 1)
-        )
-        polled = {
-            partition: [record for record in records if not isinstance(record, UnreadableRange)]
-            for partition, records in polled.items()
-        }
-    records = tuple(
-        [  # faster than a generator, for each record
-            Record(
-                Position(record.topic, record.partition, record.offset),
-                record.timestamp,
-                record.key,
-                record.value,
-                tuple(record.headers),
-            )
-            for records in polled.values()
-            for record in records
-        ]
-    )
-    return records, unreadable
 
 
 def _has_joined(membership: Any) -> bool:

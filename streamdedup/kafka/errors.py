@@ -35,17 +35,13 @@ Result = TypeVar("Result")
 
 #: Longest time for which closing a client is waited for, in seconds.
 CLOSE_TIMEOUT_S = 3.0
-
 #: Longest part of an error text of the client that is passed on, in characters.
 _MAX_TEXT_CHARS = 300
 
 #: Another live producer has taken over the transactional id: the error of the coordinator, and of a partition leader.
 _FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
-
 #: The group has gone on without the membership under which a commit was made.
 _MEMBERSHIP_ENDED = (kafka_errors.CommitFailedError, kafka_errors.RebalanceInProgressError)
-
-_LACKS_RIGHTS = "Kafka refuses us: the user lacks rights"
 
 #: Errors of a login that will be refused again.
 LOGIN_REFUSED = (
@@ -53,10 +49,8 @@ LOGIN_REFUSED = (
     kafka_errors.UnsupportedSaslMechanismError,
     kafka_errors.IllegalSaslStateError,
 )
-
 #: Error of TLS for an untrusted certificate, or a certificate of another host.
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-
 #: Error of the client for a TLS alert: the client reads its first four bytes as the length of an answer. The first two
 #: bytes are 0x15 for an alert and 0x03 for TLS.
 _FRAME_LENGTH = re.compile(r"Invalid frame length: (\d+)")
@@ -89,6 +83,7 @@ _NO_LIBRARY = re.compile(r"Libraries for (\w+) compression codec not found")
 #: The package of each codec's library.
 _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 
+_LACKS_RIGHTS = "Kafka refuses us: the user lacks rights"
 #: Errors that only an operator can solve, with advice; the first row that fits counts, so base classes come last.
 _ADVICE: dict[type[Exception], str] = {
     kafka_errors.TopicAuthorizationFailedError: (
@@ -135,7 +130,6 @@ _ADVICE: dict[type[Exception], str] = {
     ),
     kafka_errors.KafkaConfigurationError: "the settings of the Kafka client contradict each other",
 }
-
 #: Errors of the client (``RuntimeError`` when its network part is closed) and of the network. They include no error of
 #: ``streamdedup.errors``, so an ``except`` clause lets those pass unchanged.
 CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)

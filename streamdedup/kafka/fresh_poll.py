@@ -7,6 +7,7 @@ from typing import Any
 from streamdedup.kafka import compat
 from streamdedup.kafka.batch_limits import content_bytes
 from streamdedup.kafka.errors import is_retriable
+from streamdedup.kafka.unreadable import Polled
 from streamdedup.repeats import RepeatLimit
 
 #: Longest wait of the second poll, in seconds. A broker that has records answers within a few milliseconds.
@@ -17,9 +18,6 @@ FEW_RECORDS = 4
 #: The second poll is left out if the first has so many bytes of values. So a batch has at most these bytes and those of
 #: one fetch.
 ENOUGH_BYTES = 1_048_576
-
-#: Records by partition, as the client returns them. An ``UnreadableRange`` takes the place of unreadable records.
-Polled = Mapping[Any, list[Any]]
 
 
 class FreshPoll:

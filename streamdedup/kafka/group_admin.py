@@ -33,11 +33,11 @@ _RETRY_PAUSE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """State of a consumer group.
+    """State of a consumer group and its topics.
 
     Attributes:
-        members: A text for each member: client id, ``group.instance.id`` if static, address. A killed member, and a
-            static member that ended, stays for the session timeout.
+        members: A text for each member (``_member_text``). A killed member, and a static member that ended, stays for
+            the session timeout.
         topic_ids: Kafka's present ids by input topic, as far as the broker returns them.
         ends: Offset behind the last record, by partition that has a leader.
     """
@@ -50,7 +50,7 @@ class GroupState:
 
 
 def describe_group(options: KafkaOptions) -> GroupState:
-    """Return the group state; an unknown group has no members and no offsets."""
+    """Return the state of the group; an unknown group has no members and no offsets."""
     with admin_client(options) as admin:
         return _ask(options, lambda: _group_state(admin, options))
 
@@ -127,7 +127,6 @@ def remove_outdated_membership(options: KafkaOptions) -> None:
 
 
 def _has_changed(member: Mapping[str, Any], options: KafkaOptions) -> bool:
-    """Return whether a former membership has another client id or other topics than ``options``."""
     subscription = member["member_metadata"]  # empty while the group rebalances
     has_other_topics = bool(subscription) and set(subscription["topics"]) != set(options.topics)
     return bool(member["client_id"] != options.member_client_id or has_other_topics)
@@ -214,7 +213,7 @@ def _committed_offsets(
 def _of_present_topics(
     committed_offsets: Mapping[Partition, CommittedOffset], topics: Sequence[Mapping[str, Any]]
 ) -> dict[Partition, CommittedOffset]:
-    """Return the offsets in existing topics that were not committed for an earlier topic of the same name."""
+    """Leave out the offsets of missing topics, and those committed for an earlier topic of the same name."""
     by_name = {topic["name"]: topic for topic in topics}
     offsets = {}
     for partition, offset in committed_offsets.items():

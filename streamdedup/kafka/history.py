@@ -26,9 +26,8 @@ class KafkaSpan(TopicReader):
     """The records of topics from start offsets to end offsets; implements ``protocols.Span``.
 
     Args:
-        since_ms, starts: As for ``History.open``.
-        ends: As for ``History.open``, but None for the ends of the committed records at construction;
-            ``AwaitingSpan`` also waits for open transactions.
+        since_ms, starts, ends: As for ``History.open``, but without ``ends`` the span ends behind the records that are
+            committed at construction; ``AwaitingSpan`` also waits for open transactions.
         newest_count: Read only so many offsets, the newest ones, with the same percentage of each partition.
     """
 
@@ -68,13 +67,11 @@ class KafkaSpan(TopicReader):
         }
 
     def _newest_starts(self, count: int) -> dict[Partition, int]:
-        """Return where the newest ``count`` offsets begin, with the same percentage of each partition."""
         lengths = {partition: max(0, self.ends[partition] - start) for partition, start in self._starts.items()}
         total = max(count, sum(lengths.values()))  # with fewer offsets than `count`, all are read
         return {partition: self.ends[partition] - length * count // total for partition, length in lengths.items()}
 
     def _count_to(self, offsets: Mapping[Partition, int]) -> int:
-        """Return the number of offsets from the starts to ``offsets``, over all partitions."""
         return sum(max(0, offset - self._starts[partition]) for partition, offset in offsets.items())
 
     def done_count(self) -> int:

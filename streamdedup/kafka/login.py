@@ -65,7 +65,7 @@ def may_be_accepted_later(error: Exception) -> bool:
 class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is untyped
     """A login whose password or token may change: ``read`` returns it at each login, or raises ``SettingsError``.
 
-    ``source`` is the key of the setting, for error texts.
+    ``source`` is the key of the setting.
     """
 
     def __init__(self, source: str, read: Callable[[], str]) -> None:
@@ -74,11 +74,7 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
         self._last = ""
 
     def prepare(self, timeout_s: float) -> None:
-        """Prepare the first login. ``TokenLogin`` waits for the first token; other logins need no preparation.
-
-        Without a valid token raises ``BrokerMisconfigured`` if the token endpoint refuses the client and no login was
-        accepted before, else ``BrokerUnavailable``.
-        """
+        """Prepare the first login; only ``TokenLogin`` needs it."""
 
     def token(self) -> str:
         """Return the password or token; called by the client, which tries again after ``KafkaConnectionError``."""
@@ -131,6 +127,11 @@ class TokenLogin(KafkaLogin):
         self._thread: threading.Thread | None = None
 
     def prepare(self, timeout_s: float) -> None:
+        """Start the thread, and wait for the first token.
+
+        Without a valid token raises ``BrokerMisconfigured`` if the token endpoint refuses the client and no login was
+        accepted before, else ``BrokerUnavailable``.
+        """
         with self._start_lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._renew, name="kafka tokens", daemon=True)

@@ -13,31 +13,23 @@ from streamdedup.kafka.login import KafkaLogin
 
 #: Client id, for quotas and logs of the broker.
 CLIENT_ID = "streamdedup"
-
 #: Pause between two tries of a request of a producer, in milliseconds. The producer also pauses once in every
 #: transaction that directly follows another: 100 (the default) limits a daemon to 9 a second, 20 allows 160.
 PRODUCER_BACKOFF_MS = 20
-
 #: Longest pause between two tries to connect, in milliseconds: the longest delay after the return of a broker.
 RECONNECT_BACKOFF_MAX_MS = 2_000
-
 #: How long a fetch may wait at the broker for data, in milliseconds.
 FETCH_MAX_WAIT_MS = 500
-
 #: Largest number of bytes of one fetch from one broker, and of one partition in this fetch.
 FETCH_MAX_BYTES, PARTITION_FETCH_MAX_BYTES = 16 * 1_048_576, 2 * 1_048_576
-
 #: Largest answer of a broker, in bytes. A fetch returns at least one record batch, however large; by default brokers
 #: take 100 MiB at most (``socket.request.max.bytes``). Below 336 MiB, which is what a TLS alert reads as (``errors``).
 RECEIVE_MAX_BYTES = 128 * 1_048_576
-
 #: Age at which a consumer renews its metadata, in milliseconds: the longest delay until it detects that a topic was
 #: deleted and created again, or has new partitions.
 METADATA_MAX_AGE_MS = 5_000
-
 #: How long a record may wait for further records of its batch, in milliseconds; a flush ends the wait.
 LINGER_MS = 5
-
 #: Largest batch of output records of one partition, in bytes.
 PRODUCER_BATCH_BYTES = 131_072
 

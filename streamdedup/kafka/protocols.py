@@ -127,8 +127,8 @@ class SourceStats:
 class Source(Protocol):
     """Batches of records for one member of a consumer group, delivered at least once from the committed offset on.
 
-    Errors are those of the package. ``BrokerUnavailable`` from ``poll``, ``keep_membership``, ``confirm`` or ``commit``,
-    except its kind ``BrokerSilent``, ends this source: close it and open a new one.
+    Errors are those of the package ``kafka``. ``BrokerUnavailable`` from ``poll``, ``keep_membership``, ``confirm`` or
+    ``commit``, except its kind ``BrokerSilent``, ends this source: close it and open a new one.
     """
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:

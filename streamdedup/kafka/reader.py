@@ -21,11 +21,11 @@ from kafka.structs import TopicPartition
 from streamdedup.errors import BrokerUnavailable, DecodeError
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import require_topics
-from streamdedup.kafka.consumer import RETRY_PAUSE_S, unpack
+from streamdedup.kafka.consumer import RETRY_PAUSE_S
 from streamdedup.kafka.errors import CLIENT_ERRORS, call_within, close_quietly, is_retriable, translated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Record, UnreadableRecord
-from streamdedup.kafka.unreadable import guard_parsing
+from streamdedup.kafka.unreadable import guard_parsing, unpack
 from streamdedup.position import Partition, Position
 
 #: Longest wait for a batch while reading to the ends, in seconds. Short: the last offsets may be invisible (aborted

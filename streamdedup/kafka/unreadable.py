@@ -1,11 +1,13 @@
 """Offsets that the Kafka client (kafka-python 3.0.12) cannot parse: an ``UnreadableRange`` in place of their records.
 
-``guard_parsing`` makes a consumer return the ranges; ``consumer.unpack`` makes an ``UnreadableRecord`` of each offset.
-Uses private parts of the client, as ``compat`` does.
+``guard_parsing`` makes a consumer return the ranges, ``unpack`` makes an ``UnreadableRecord`` of each offset. Uses
+private parts of the client, as ``compat`` does.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from kafka.consumer.fetcher import Fetcher
@@ -13,8 +15,11 @@ from kafka.errors import KafkaError
 
 from streamdedup.kafka.batch_limits import PollBudget, RecordBatches
 from streamdedup.kafka.errors import codec_missing, described
-from streamdedup.position import Partition
+from streamdedup.kafka.protocols import Record, UnreadableRecord
+from streamdedup.position import Partition, Position
 
+#: Records by partition, as the client returns them. An ``UnreadableRange`` takes the place of unreadable records.
+Polled = Mapping[Any, list[Any]]
 #: Longest error text of an unreadable range, in characters.
 MAX_REASON_CHARS = 200
 
@@ -174,3 +179,33 @@ def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
 
     fetcher._parse_fetched_data = parse_within_budget
     fetcher.fetched_records = records_within_budget
+
+
+def unpack(polled: Polled, *, has_unreadable: bool) -> tuple[tuple[Record, ...], tuple[UnreadableRecord, ...]]:
+    """Return records and unreadable positions; ``has_unreadable``: whether ``polled`` has an ``UnreadableRange``."""
+    unreadable: tuple[UnreadableRecord, ...] = ()
+    if has_unreadable:  # rare; otherwise no entry of `polled` is searched. The order in a partition is kept.
+        unreadable = tuple(
+            UnreadableRecord(Position(entry.topic, entry.partition, offset), entry.reason)
+            for entry in chain.from_iterable(polled.values())
+            if isinstance(entry, UnreadableRange)
+            for offset in range(entry.offset, entry.last + 1)
+        )
+        polled = {
+            partition: [record for record in records if not isinstance(record, UnreadableRange)]
+            for partition, records in polled.items()
+        }
+    records = tuple(
+        [  # faster than a generator, for each record
+            Record(
+                Position(record.topic, record.partition, record.offset),
+                record.timestamp,
+                record.key,
+                record.value,
+                tuple(record.headers),
+            )
+            for records in polled.values()
+            for record in records
+        ]
+    )
+    return records, unreadable

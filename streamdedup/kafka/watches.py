@@ -51,7 +51,7 @@ class SilenceWatch:
         self._unanswered_since = 0.0
 
     def reset(self) -> None:
-        """Reset the silence after a poll that returned something."""
+        """End the silence, after a poll that returned something."""
         self._checked_at = self._clock()
         self._silent_s = 0.0
         self._request = None
@@ -146,7 +146,7 @@ class TopicWatch:
         compat.watch_topics(consumer, self._observe)
 
     def ids(self) -> dict[str, str]:
-        """Return the first observed topic ids."""
+        """Return the id of each topic in the first metadata that had one."""
         return dict(self._ids)
 
     def missing(self) -> frozenset[str]:

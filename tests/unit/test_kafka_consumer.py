@@ -12,10 +12,9 @@ from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, CodecMissing, StreamdedupError
 from streamdedup.kafka.batch_limits import HEADER_BYTES
-from streamdedup.kafka.consumer import unpack
 from streamdedup.kafka.fresh_poll import ENOUGH_BYTES, FreshPoll
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.unreadable import UnreadableRange
+from streamdedup.kafka.unreadable import UnreadableRange, unpack
 from streamdedup.kafka.watches import SilenceWatch, StaticMembershipWatch
 from streamdedup.position import Position
 from streamdedup.repeats import RepeatLimit
