@@ -99,7 +99,7 @@ ALERT_SCHEMA: Final = msgspec.json.encode(_ALERT).decode()
 
 
 class AvroAlerts(AlertReader):
-    """Encodes alerts in Avro, and reads those in Avro and in JSON; reading may be done by several threads."""
+    """Encodes alerts in Avro, and reads those in Avro and in JSON; several threads may read."""
 
     def __init__(self, registry: Registry, subject: str) -> None:
         self._avro = import_module("fastavro")
@@ -199,11 +199,11 @@ class _CheckedBytes(BytesIO):
 
 
 def _checked_levels(node: Any, known: dict[str, int]) -> int:
-    """Return the number of nested types in a schema that fastavro has parsed; ``known`` has that of each named type.
+    """Return the number of nested levels of a type that fastavro has parsed; ``known`` has that of each named type.
 
-    Raises ``ValueError`` or ``KeyError`` for a schema whose values fastavro might read without an end: a type without
-    bytes outside a union (it may be the item of an array), a type that contains itself (the stack of C ends the
-    process), or more than ``MAX_DEPTH`` levels.
+    Raises ``ValueError`` or ``KeyError`` for a type whose values fastavro might read without an end: one without bytes
+    outside a union (it may be the item of an array), one that contains itself (the stack of C ends the process), or
+    more than ``MAX_DEPTH`` levels.
     """
     if isinstance(node, str):
         return known[node]  # absent: null, or a type whose parts are being counted

@@ -1,9 +1,8 @@
 """Avro, framed for a schema registry. Needs the extra ``registry``.
 
-``avro_walk`` reads the leaves of a value. Logical types become texts: times as in ISO 8601.
-A content that does not fit its logical type stays as it is, such as a time beyond the year 9999, for which fastavro
-1.13.1 raises. fastavro converts a decimal in a time that grows with the square of its length (1 MB: 2 minutes), so
-``MAX_DECIMAL_BYTES`` bounds decimals.
+``avro_walk`` reads the leaves of a value: the contents of document fields. Logical types become texts, times as in ISO
+8601. A content that does not fit its logical type stays as it is, such as a time beyond the year 9999, for which
+fastavro 1.13.1 raises. fastavro writes values.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +24,8 @@ from streamdedup.wire.formats.fields import WantedFields
 from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
 from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
 
-#: Largest number of bytes of a decimal that becomes part of a document: 308 digits.
+#: Largest number of bytes of a decimal that becomes part of a document: 308 digits. The time in which fastavro converts
+#: a decimal grows with the square of its length (1 MB: 2 minutes).
 MAX_DECIMAL_BYTES: Final = 128
 
 _ABSENT: Final = (None, None)  # content and type of a leaf that a value does not have
@@ -69,7 +69,7 @@ def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) ->
 def _leaves(
     registered: RegisteredSchema, wanted_fields: WantedFields
 ) -> tuple[list[str], Step, Mapping[int, list[Any]]]:
-    """Return the field name of each leaf, the step for a value, and the types of the leaves that the schema has."""
+    """Return the field name of each leaf, the step for a value, and ``Walk.definitions``."""
     # A name with dots has two paths, thus two leaves, and the first path with a content counts. The paths are reversed
     # because ``fields`` builds a dict, in which the last content of a name wins.
     leaves = [(path, name) for name, paths in wanted_fields.paths.items() for path in reversed(paths)]

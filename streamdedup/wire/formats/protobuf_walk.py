@@ -77,8 +77,8 @@ def _walk(
 ) -> int:
     """Add the fields from ``position`` to ``end`` to ``contents``; return the position behind them.
 
-    The fields of a group end at its end tag, before ``end``: ``group`` is the field number of the group, 0 outside
-    groups, and ``level`` the depth of open groups. Raises as ``read_message``.
+    The fields of a group end at its end tag, before ``end``: ``group`` is its field number, 0 outside groups, and
+    ``level`` the depth of open groups.
     """
     while position < end:
         tag, start = read_varint(value, position)
