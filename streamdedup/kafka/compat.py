@@ -9,6 +9,7 @@ import logging
 import selectors
 import weakref
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from kafka.consumer.fetcher import Fetcher
@@ -166,10 +167,7 @@ async def _request_all_offsets(fetcher: Any, timestamps: Mapping[Any, int]) -> t
 
 
 def has_fetched(consumer: Any) -> bool:
-    """Return whether the client holds fetched records that no poll has returned.
-
-    A poll with timeout 0 is no replacement: it may sleep for ``retry_backoff_ms``, 100 ms.
-    """
+    """Return whether the client holds fetched records; a poll with timeout 0 may sleep for ``retry_backoff_ms``."""
     fetcher = consumer._fetcher
     return bool(fetcher._completed_fetches or fetcher._next_partition_records)
 
@@ -177,9 +175,8 @@ def has_fetched(consumer: Any) -> bool:
 def assigned_states(consumer: Any) -> Mapping[Any, Any]:
     """Return the client's states of assigned partitions: ``position``; ``highwater``, the end offset.
 
-    ``KafkaConsumer.position`` may ask the broker and wait. ``KafkaSource.request_ends`` may increase ``highwater``. A
-    state object lives as long as the assignment: a partition that was revoked and assigned again has another one, and
-    begins at the committed offset.
+    ``KafkaConsumer.position`` may ask the broker and wait. A state object lives as long as the assignment: a partition
+    that was revoked and assigned again has another one, and begins at the committed offset.
     """
     states: Mapping[Any, Any] = consumer._subscription.assignment
     return states
@@ -195,10 +192,7 @@ def drop_parked(consumer: Any) -> None:
 
 
 def known_partitions(consumer: Any, topic: str) -> set[int]:
-    """Return the partition numbers of a topic in the client's metadata.
-
-    ``KafkaConsumer.partitions_for_topic`` asks Kafka where they lack the topic, and waits without a limit.
-    """
+    """Return the partition numbers of a topic in the metadata; ``partitions_for_topic`` may wait without a limit."""
     try:
         return set(consumer._cluster.partitions_for_topic(topic) or ())
     except KeyError:  # the network thread is replacing the metadata
@@ -232,8 +226,7 @@ def fetch_committed_offsets(
 ) -> Mapping[Any, Any]:
     """Return the committed offset of each partition that has one; ``KafkaConsumer.committed`` takes one partition.
 
-    With ``stable`` the request waits until no open transaction commits offsets, also that of a dead process; else the
-    answer has the offsets from before such transactions.
+    ``stable``: as for ``Source.committed_offsets``.
     """
     coordinator = consumer._coordinator
     if not stable:
@@ -283,28 +276,19 @@ def finish_rebalance(consumer: Any) -> None:
         coordinator.request_rejoin()
 
 
-class _JoinAnswer:
-    """A finished join that says that it is in progress (``is_done``), so that the client does not drop it.
-
-    The next poll of the client waits for the join; the callbacks are called at once.
-    """
-
-    is_done = False
-
-    def __init__(self, join: Any) -> None:
-        self.add_callback, self.add_errback = join.add_callback, join.add_errback
-
-
 def keep_join_answer(consumer: Any) -> None:
     """Let the next poll take the answer to a join that has come since the last poll.
 
-    The client drops a join that is done, and joins again: all members would wait for one that is in a long batch.
+    The client drops a join that is done, and joins again: all members would wait for one that is in a long batch. So it
+    gets a join that is never done; the callbacks, for which its next poll waits, are called at once.
     """
     coordinator = consumer._coordinator
     join = coordinator._join_task
     # In any other state the client has lost its membership since the join was answered.
     if join is not None and join.is_done and join.succeeded() and coordinator.state == MemberState.REBALANCING:
-        coordinator._join_task = _JoinAnswer(join)
+        coordinator._join_task = SimpleNamespace(
+            is_done=False, add_callback=join.add_callback, add_errback=join.add_errback
+        )
 
 
 def lead_after_return(consumer: Any) -> None:
@@ -364,7 +348,7 @@ def watch_fencing(consumer: Any, on_fenced: Callable[[FencedInstanceIdError], No
 
 
 def broker_version(admin: Any) -> tuple[int, ...]:
-    """Return the broker version that the client infers from the supported requests: a lower bound."""
+    """Return a lower bound of the broker's version, which the client infers from the supported requests."""
     version: tuple[int, ...] = admin._manager.broker_version
     return version
 

@@ -16,7 +16,7 @@ from streamdedup.errors import BrokerUnavailable, FatalError, MembershipEnded, S
 from streamdedup.kafka import compat
 from streamdedup.kafka.errors import CLIENT_ERRORS, CLOSE_TIMEOUT_S, close_quietly, is_retriable, translated
 from streamdedup.kafka.fresh_poll import FreshPoll
-from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit, partitions_of
+from streamdedup.kafka.offsets import fetch_committed, first_offsets, offsets_to_commit, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, UnreadableRecord
 from streamdedup.kafka.unreadable import guard_parsing, unpack
@@ -203,19 +203,14 @@ class KafkaSource:
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Look up the offsets of times; use the end where no record is so late: kafka-python 3 returns no offset then.
-
-        The ends are asked for first: a record that arrives between the two requests lies at or behind its end.
-        """
-        times = {TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()}
+        partitions = [TopicPartition(*partition) for partition in times_ms]
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
         try:
-            ends = self._consumer.end_offsets(list(times), timeout_ms=timeout_ms)
-            firsts = self._consumer.offsets_for_times(times, timeout_ms=timeout_ms)
+            # The ends first: a record that arrives between the two requests lies at or behind its end.
+            ends = self._consumer.end_offsets(partitions, timeout_ms=timeout_ms)
+            return first_offsets(self._consumer, times_ms, ends, timeout_ms)
         except CLIENT_ERRORS as error:
             raise translated(error, "find a time in the topics", self._options) from error
-        found = {partition: first.offset for partition, first in firsts.items() if first is not None}
-        return {Partition(*partition): found.get(partition, end) for partition, end in ends.items()}
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
         assigned = self.assigned()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kafka.structs import TopicPartition
 
 from streamdedup.kafka.admin import latest_offsets, may_be_compacted
+from streamdedup.kafka.offsets import first_offsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record, Since
 from streamdedup.kafka.reader import TopicReader
@@ -52,19 +53,13 @@ class KafkaSpan(TopicReader):
         self.total_count = self._count_to(self.ends)
 
     def _starts_by_time(self, since: Mapping[Partition, int | None]) -> dict[Partition, int]:
-        """Return the offset of each partition's first record since the time, or the end; without a time the oldest."""
-        times_ms = {
-            TopicPartition(*partition): since[partition]
-            for partition in self.beginnings
-            if since.get(partition) is not None
-        }
+        """Return where to start each partition: as ``first_offsets``, without a time at the oldest record."""
+        since_all = {partition: since.get(partition) for partition in self.beginnings}
+        times_ms = {partition: time_ms for partition, time_ms in since_all.items() if time_ms is not None}
         if not times_ms:
-            return dict(self.beginnings)
-        answer = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
-        firsts = {Partition(*each): answer.get(each) for each in times_ms}
-        return self.beginnings | {
-            partition: self.ends[partition] if first is None else first.offset for partition, first in firsts.items()
-        }
+            return self.beginnings
+        timeout_ms = round(self._options.fetch_timeout_s * 1000)
+        return self.beginnings | first_offsets(self._consumer, times_ms, self.ends, timeout_ms)
 
     def _newest_starts(self, count: int) -> dict[Partition, int]:
         lengths = {partition: max(0, self.ends[partition] - start) for partition, start in self._starts.items()}

@@ -65,11 +65,7 @@ def fetch_committed(
     *,
     stable: bool = True,
 ) -> CommittedOffsets:
-    """Return the group's committed offsets.
-
-    ``topic_ids`` are the present ones, as far as known; ``stable`` waits for the end of transactions, also of one that
-    a dead daemon has left open.
-    """
+    """Return the group's committed offsets; ``topic_ids`` are the present ones, as far as known."""
     client_partitions = [TopicPartition(*partition) for partition in partitions]
     limit_s = options.fetch_timeout_s
     if stable:  # with a shorter limit the daemon would give up its partitions, and wait again
@@ -88,6 +84,17 @@ def fetch_committed(
         else:
             offsets[partition] = offset
     return CommittedOffsets(offsets, frozenset(outdated))
+
+
+def first_offsets(
+    consumer: Any, times_ms: Mapping[Partition, int], ends: Mapping[Partition, int], timeout_ms: int
+) -> dict[Partition, int]:
+    """Return the offset of each partition's first record since a time; the end where no record is so late."""
+    times = {TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()}
+    firsts = consumer.offsets_for_times(times, timeout_ms=timeout_ms)
+    # kafka-python 3 returns no offset for a time behind the last record.
+    found = {Partition(*partition): first.offset for partition, first in firsts.items() if first is not None}
+    return {partition: found.get(partition, ends[partition]) for partition in times_ms}
 
 
 def offsets_to_commit(batch: Batch) -> dict[Any, Any]:
