@@ -9,7 +9,7 @@ from streamdedup.cli.settings_options import ConfigOption, SetOption, load_setti
 from streamdedup.counts import counted
 from streamdedup.errors import SettingsError
 from streamdedup.settings import describe_banding, describe_suppression, show
-from streamdedup.settings.examples import EXAMPLES, example_section
+from streamdedup.settings.presets import EXAMPLES, example_section
 
 #: The group of commands; in a command, ``config`` is the settings file.
 config = typer.Typer(no_args_is_help=True, help="Check settings, show the effective ones, or print an example.")

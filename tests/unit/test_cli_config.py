@@ -15,7 +15,7 @@ from streamdedup.cli.assembly import kafka_options, pipeline
 from streamdedup.cli.settings_options import load_settings, parse_assignments, with_same_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.settings.examples import EXAMPLES
+from streamdedup.settings.presets import EXAMPLES
 from tests.canaries import KEY_PASSWORD
 
 SMALLEST = """
