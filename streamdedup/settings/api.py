@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from streamdedup.settings.base import Mistakes, Section
-from streamdedup.settings.hosts import is_loopback
-from streamdedup.settings.kinds import LISTED, File, Flag, Host, Kind, Whole, parse_host, parse_list, write_list
+from streamdedup.settings.hosts import Host, is_loopback, parse_host
+from streamdedup.settings.kinds import LISTED, File, Flag, Kind, Whole, parse_list, write_list
 from streamdedup.settings.tls import tls_file_mistakes
 
 

@@ -9,10 +9,10 @@ import uuid
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from streamdedup.settings.base import Mistakes
-from streamdedup.settings.hosts import HttpUrl, is_loopback
+from streamdedup.settings.hosts import ALLOW_PLAINTEXT, HttpUrl, Servers, is_loopback
 from streamdedup.settings.kinds import (
     LISTED,
     NOT_EMPTY,
@@ -32,14 +32,8 @@ from streamdedup.settings.tls import TlsSection, is_file
 
 #: Topic names that Kafka accepts: not "." or "..". Compiled, because pydantic's own expressions have no look-ahead.
 _TOPIC = re.compile(r"\A(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
-#: One server: name, IPv4 address or bracketed IPv6 address, and port.
-_SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
-#: Accepted servers, for messages and documentation.
-SERVERS_ALLOWED = 'servers as "host:port"'
 #: Oldest Kafka that fences a transaction by the consumer group's generation (KIP-447).
 _TRANSACTIONS_SINCE = (2, 5)
-#: Advice for networks that are known to be safe.
-ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"
 #: Keys of a login with user and password.
 _PASSWORD_KEYS = ("sasl_username", "sasl_password")
 #: Keys of the client at a token endpoint.
@@ -55,26 +49,12 @@ _MISSING = "is missing; security_protocol = {} needs it"
 _UNUSED = "is given, but security_protocol = {} does not log in"
 
 
-def _valid_server(server: str) -> str:
-    """Return a server unchanged; ``ValueError`` unless it is a possible host name or address, and a port."""
-    match = _SERVER.fullmatch(server)
-    if match is None or not 0 < int(match[2]) < 65536:
-        raise ValueError("not a server")
-    match[1].encode("idna")  # raises a ValueError for an empty label, and for one of more than 63 characters
-    return server
-
-
 def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
 _TOPIC_ALLOWED = "a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"
 Topic = Annotated[str, Field(pattern=_TOPIC), Kind(_TOPIC_ALLOWED)]
-Servers = Annotated[
-    tuple[Annotated[str, AfterValidator(_valid_server)], ...],
-    BeforeValidator(parse_list),
-    Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
-]
 #: A comma separates names in an environment variable, so no name has one. No name begins with ``streamdedup.dlq.``: the
 #: daemon itself writes these headers of dead letters.
 HeaderNames = Annotated[

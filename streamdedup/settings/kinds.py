@@ -1,6 +1,6 @@
-"""The kinds of values that settings have: how each is read, written and described.
+"""The kinds of values that settings have: how each is read, written and described; ``hosts`` has further ones.
 
-Sections declare their keys with the types at the end, such as ``Duration``: Python type, reader and ``Kind``.
+Sections declare their keys with types such as ``Duration``: Python type, reader and ``Kind``.
 
 A value is typed (from TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both,
 never guess (no number without its unit, no truth value for a number), and raise ``ValueError`` for anything else,
@@ -20,33 +20,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 Parsed = TypeVar("Parsed")
-
-#: Forms of a list of texts, for messages and documentation.
-LISTED = "as a list or with commas between them"
-#: Seconds in each unit of a duration.
-SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-#: Bytes in each unit of a size.
-BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-#: A number and its unit, white space between them allowed. ASCII digits only, few enough for a float to be finite.
-_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)")
-#: A whole number as text, of at most 20 digits; the bound of whole numbers of any form.
-_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
-_WHOLE_BOUND = 10**20
-#: A host name of at most 254 characters, also with underscores, as in names of containers.
-_HOST_NAME = re.compile(r"(?=.{1,254}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
-#: A version of Kafka, and the oldest one that knows zstd (KIP-110), by which alerts are compressed.
-_VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}")
-_ZSTD_SINCE = (2, 1)
 
 
 def write_text(value: object) -> str:
@@ -69,6 +48,25 @@ class Kind:
     words: tuple[str, ...] = ()
 
 
+NOT_EMPTY = Kind("a text that is not empty")
+#: A text that may be absent but not empty.
+OptionalText = Annotated[str | None, Field(min_length=1), NOT_EMPTY]
+#: A text that is never shown.
+Secret = Annotated[SecretStr | None, Field(min_length=1), NOT_EMPTY]
+#: One word of a fixed list, declared as a Literal.
+WORD = Kind("one of the words")
+
+
+# Durations and sizes
+
+#: A number and its unit, white space between them allowed. ASCII digits only, few enough for a float to be finite.
+_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)")
+#: Seconds in each unit of a duration.
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+#: Bytes in each unit of a size.
+BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+
+
 def parse_duration(value: object) -> float:
     """Read ``"30d"``, ``"12h"``, ``"5m"``, ``"90s"`` or ``"500ms"`` as seconds; a number needs its unit."""
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -89,6 +87,15 @@ def format_duration(seconds: float) -> str:
     return f"{milliseconds}ms"
 
 
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    Kind(
+        "a duration", lambda value: write_text(format_duration(value)), ', such as "500ms", "90s", "5m", "12h" or "30d"'
+    ),
+]
+
+
 def parse_size(value: object) -> int:
     """Read ``"1MiB"``, ``"512KiB"``, ``"1MB"`` or a whole number as bytes; refuse a part of a byte."""
     if isinstance(value, str):
@@ -107,6 +114,20 @@ def format_size(size_bytes: int) -> str:
         if size_bytes and size_bytes % BYTES[unit] == 0:
             return f"{size_bytes // BYTES[unit]}{unit}"
     return f"{size_bytes}B"
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    Kind("a size", lambda value: write_text(format_size(value)), ', such as "512KiB", "1MiB" or a number of bytes'),
+]
+
+
+# Numbers
+
+#: A whole number as text, of at most 20 digits; the bound of whole numbers of any form.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
+_WHOLE_BOUND = 10**20
 
 
 def parse_whole(value: object) -> int:
@@ -131,12 +152,48 @@ def parse_number(value: object) -> float:
     raise ValueError("not a number")
 
 
+def parse_unless_none(parse: Callable[[object], Parsed]) -> Callable[[object], Parsed | None]:
+    """Return a reader that also reads ``"none"`` and None, as None."""
+
+    def read(value: object) -> Parsed | None:
+        is_none = value is None or (isinstance(value, str) and value.strip().lower() == "none")
+        return None if is_none else parse(value)
+
+    return read
+
+
+Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
+#: A whole number, or None, which a settings file does not have.
+OptionalWhole = Annotated[int | None, BeforeValidator(parse_unless_none(parse_whole)), Kind("a whole number", str)]
+#: A whole number, or None for no limit.
+Limit = Annotated[
+    int | None,
+    BeforeValidator(parse_unless_none(parse_whole)),
+    Kind("a whole number", lambda value: '"none"' if value is None else str(value), ', or "none" for no limit'),
+]
+Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
+#: A finite number, or None for a rule that is off.
+OptionalNumber = Annotated[
+    float | None,
+    BeforeValidator(parse_unless_none(parse_number)),
+    Kind("a number", lambda value: '"none"' if value is None else repr(value), ', or "none"'),
+]
+
+
+# Truth values, lists and pairs
+
+
 def parse_flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
         return value.strip().lower() == "true"
     raise ValueError("not a truth value")
+
+
+Flag = Annotated[bool, BeforeValidator(parse_flag), Kind("true or false", lambda value: str(value).lower())]
+#: Forms of a list of texts, for messages and documentation.
+LISTED = "as a list or with commas between them"
 
 
 def parse_list(value: object) -> object:
@@ -156,14 +213,19 @@ def parse_pairs(value: object) -> object:
     return list(value.items()) if isinstance(value, Mapping) else value
 
 
-def parse_unless_none(parse: Callable[[object], Parsed]) -> Callable[[object], Parsed | None]:
-    """Return a reader that also reads ``"none"`` and None, as None."""
+def write_list(value: Iterable[str]) -> str:
+    return f"[{', '.join(write_text(item) for item in value)}]"
 
-    def read(value: object) -> Parsed | None:
-        is_none = value is None or (isinstance(value, str) and value.strip().lower() == "none")
-        return None if is_none else parse(value)
 
-    return read
+def write_pairs(value: Iterable[Iterable[str]]) -> str:
+    return f"[{', '.join(write_list(pair) for pair in value)}]"
+
+
+# Versions, times and paths
+
+#: A version of Kafka, and the oldest one that knows zstd (KIP-110), by which alerts are compressed.
+_VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}")
+_ZSTD_SINCE = (2, 1)
 
 
 def parse_version(value: object) -> tuple[int, ...] | None:
@@ -174,6 +236,15 @@ def parse_version(value: object) -> tuple[int, ...] | None:
     if version < _ZSTD_SINCE:
         raise ValueError("not a version")
     return version
+
+
+Version = Annotated[
+    tuple[int, ...] | None,
+    BeforeValidator(parse_version),
+    Kind("a version from 2.1 on as text", lambda value: write_text(".".join(map(str, value))), ', such as "2.8"'),
+]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_moment(value: object) -> int | None:
@@ -200,13 +271,12 @@ def format_moment(time_ms: int) -> str:
     return text.removesuffix("+00:00").removesuffix(".000") + "Z"
 
 
-def parse_host(host: str) -> str:
-    """Read a host name or address, IPv6 also in brackets; ``ValueError`` for a port, or ``*.example.org``."""
-    if _HOST_NAME.fullmatch(host) is not None and host.strip("0123456789."):
-        return host
-    address = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    ip_address(address)
-    return address
+#: A time, in milliseconds since the epoch.
+Moment = Annotated[
+    int | None,
+    BeforeValidator(parse_moment),
+    Kind("a time", lambda value: write_text(format_moment(value)), ', such as "2026-05-01T06:00:00Z"'),
+]
 
 
 def _possible_path(path: Path | None) -> Path | None:
@@ -216,64 +286,4 @@ def _possible_path(path: Path | None) -> Path | None:
     return path
 
 
-def write_list(value: Iterable[str]) -> str:
-    return f"[{', '.join(write_text(item) for item in value)}]"
-
-
-def write_pairs(value: Iterable[Iterable[str]]) -> str:
-    return f"[{', '.join(write_list(pair) for pair in value)}]"
-
-
-Duration = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    Kind(
-        "a duration", lambda value: write_text(format_duration(value)), ', such as "500ms", "90s", "5m", "12h" or "30d"'
-    ),
-]
-Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    Kind("a size", lambda value: write_text(format_size(value)), ', such as "512KiB", "1MiB" or a number of bytes'),
-]
-Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
-#: A whole number, or None, which a settings file does not have.
-OptionalWhole = Annotated[int | None, BeforeValidator(parse_unless_none(parse_whole)), Kind("a whole number", str)]
-Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
-#: A finite number, or None for a rule that is off.
-OptionalNumber = Annotated[
-    float | None,
-    BeforeValidator(parse_unless_none(parse_number)),
-    Kind("a number", lambda value: '"none"' if value is None else repr(value), ', or "none"'),
-]
-Flag = Annotated[bool, BeforeValidator(parse_flag), Kind("true or false", lambda value: str(value).lower())]
-#: A whole number, or None for no limit.
-Limit = Annotated[
-    int | None,
-    BeforeValidator(parse_unless_none(parse_whole)),
-    Kind("a whole number", lambda value: '"none"' if value is None else str(value), ', or "none" for no limit'),
-]
-#: A time, in milliseconds since the epoch.
-Moment = Annotated[
-    int | None,
-    BeforeValidator(parse_moment),
-    Kind("a time", lambda value: write_text(format_moment(value)), ', such as "2026-05-01T06:00:00Z"'),
-]
-Version = Annotated[
-    tuple[int, ...] | None,
-    BeforeValidator(parse_version),
-    Kind("a version from 2.1 on as text", lambda value: write_text(".".join(map(str, value))), ', such as "2.8"'),
-]
-Host = Annotated[
-    str,
-    AfterValidator(parse_host),
-    Kind("a host name or address without a port", hint=', such as "127.0.0.1", "::1" or "0.0.0.0"'),
-]
-NOT_EMPTY = Kind("a text that is not empty")
-#: A text that may be absent but not empty.
-OptionalText = Annotated[str | None, Field(min_length=1), NOT_EMPTY]
-#: One word of a fixed list, declared as a Literal.
-WORD = Kind("one of the words")
 File = Annotated[Path | None, AfterValidator(_possible_path), Kind("the path of a file", is_path=True)]
-#: A text that is never shown.
-Secret = Annotated[SecretStr | None, Field(min_length=1), NOT_EMPTY]

@@ -11,8 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 
 from streamdedup.settings.base import Mistakes
-from streamdedup.settings.hosts import is_loopback
-from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers
+from streamdedup.settings.hosts import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers, is_loopback
 from streamdedup.settings.kinds import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
 from streamdedup.settings.tls import TlsSection
 

@@ -5,7 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from streamdedup.settings.base import Section
-from streamdedup.settings.kinds import Host, Limit, Whole
+from streamdedup.settings.hosts import Host
+from streamdedup.settings.kinds import Limit, Whole
 
 
 class Service(Section):
