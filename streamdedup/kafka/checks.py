@@ -85,21 +85,17 @@ def _check_group(admin: Any, options: KafkaOptions) -> Finding:
     # An unreadable limit counts as met.
     shortest_ms, longest_ms = limits.get(_MIN_SESSION_KEY, session_ms), limits.get(_MAX_SESSION_KEY, session_ms)
     if not shortest_ms <= session_ms <= longest_ms:
-        error = BrokerMisconfigured(
-            f"kafka.session_timeout is {session_ms} ms; the broker allows {shortest_ms} to {longest_ms} "
-            f"({_MIN_SESSION_KEY}, {_MAX_SESSION_KEY})"
-        )
-        return Finding.failure("group", error)
+        allowed = f"{shortest_ms} to {longest_ms} ({_MIN_SESSION_KEY}, {_MAX_SESSION_KEY})"
+        text = f"kafka.session_timeout is {session_ms} ms; the broker allows {allowed}"
+        return Finding.failure("group", BrokerMisconfigured(text))
     return Finding.ok("group", f"group {options.group_id}: READ granted")
 
 
 def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
     name = str(options.transactional_id)
     if compat.broker_version(admin) < _TRANSACTIONS_SINCE:
-        error = BrokerMisconfigured(
-            'Kafka is older than 2.5, which exactly-once delivery needs; set kafka.delivery = "at-least-once"'
-        )
-        return Finding.failure("transactions", error)
+        text = 'Kafka is older than 2.5, which exactly-once delivery needs; set kafka.delivery = "at-least-once"'
+        return Finding.failure("transactions", BrokerMisconfigured(text))
     request = AddOffsetsToTxnRequest(
         transactional_id=name, producer_id=-1, producer_epoch=-1, group_id=options.group_id
     )
@@ -110,10 +106,8 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
     timeout_ms = round(options.transaction_timeout_s * 1000)
     longest_ms = _broker_limits(admin, options, (_MAX_TRANSACTION_KEY,)).get(_MAX_TRANSACTION_KEY)
     if longest_ms is not None and longest_ms < timeout_ms:
-        error = BrokerMisconfigured(
-            f"kafka.transaction_timeout is {timeout_ms} ms, the broker's {_MAX_TRANSACTION_KEY} {longest_ms}: lower "
-            "the one or raise the other"
-        )
+        limits = f"is {timeout_ms} ms, the broker's {_MAX_TRANSACTION_KEY} {longest_ms}"
+        error = BrokerMisconfigured(f"kafka.transaction_timeout {limits}: lower the one or raise the other")
         return Finding.failure("transactions", error)
     unknown = "" if longest_ms is not None else f" ({_MAX_TRANSACTION_KEY} is not readable with these rights)"
     return Finding.ok("transactions", f"transactions: WRITE granted on {name}{unknown}")
@@ -140,7 +134,7 @@ def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed
     counts, missing, refused = look_up_topics(admin, needed)
     for name in refused:
         yield Finding.failure("topic_rights", rights_error({name: needed[name]}))
-    yield from _missing_topic_findings(options, needs, missing)
+    yield from _missing_topics(options, needs, missing)
     usable = [need for need in needs if need.name in counts]
     if options.api_version is not None or not usable:
         for need in usable:
@@ -155,9 +149,7 @@ def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed
         yield from judge_topic(options, need, counts[need.name], settings)
 
 
-def _missing_topic_findings(
-    options: KafkaOptions, needs: Sequence[TopicNeed], missing: Sequence[str]
-) -> Iterator[Finding]:
+def _missing_topics(options: KafkaOptions, needs: Sequence[TopicNeed], missing: Sequence[str]) -> Iterator[Finding]:
     """Yield a finding for each missing topic: a warning for an input topic while another input topic exists."""
     inputs = {need.name for need in needs if "WRITE" not in need.operations}
     some_input_exists = bool(inputs - set(missing))
@@ -175,11 +167,9 @@ def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Ma
     """Yield problems in a topic's settings, or that there are none; empty settings: the user may not read them."""
     subject = f"topic {need.name}"
     if not settings:
-        yield Finding.warning(
-            "topic_settings",
-            f"{subject}: size of messages, retention and compaction cannot be checked; grant DESCRIBE_CONFIGS on "
-            f"topic {need.name} to have them checked",
-        )
+        cure = f"grant DESCRIBE_CONFIGS on {subject} to have them checked"
+        text = f"{subject}: size of messages, retention and compaction cannot be checked; {cure}"
+        yield Finding.warning("topic_settings", text)
         return
     checks = (_check_size, _check_cleanup, _check_retention)
     problems = [finding for check in checks for finding in check(options, need, settings)]
@@ -203,11 +193,9 @@ def _check_size(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, s
 def _check_cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
     if need.compaction_loss is None or "compact" not in settings[CLEANUP]:
         return
-    error = BrokerMisconfigured(
-        f"topic {need.name} is compacted, which {need.compaction_loss}: set its {CLEANUP} to delete"
-    )
+    text = f"topic {need.name} is compacted, which {need.compaction_loss}: set its {CLEANUP} to delete"
     command = alter_topic_command(options, need.name, {CLEANUP: "delete"})
-    yield Finding.failure("topic_cleanup", error, command)
+    yield Finding.failure("topic_cleanup", BrokerMisconfigured(text), command)
 
 
 def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:

@@ -286,9 +286,8 @@ def keep_join_answer(consumer: Any) -> None:
     join = coordinator._join_task
     # In any other state the client has lost its membership since the join was answered.
     if join is not None and join.is_done and join.succeeded() and coordinator.state == MemberState.REBALANCING:
-        coordinator._join_task = SimpleNamespace(
-            is_done=False, add_callback=join.add_callback, add_errback=join.add_errback
-        )
+        kept = SimpleNamespace(is_done=False, add_callback=join.add_callback, add_errback=join.add_errback)
+        coordinator._join_task = kept
 
 
 def lead_after_return(consumer: Any) -> None:

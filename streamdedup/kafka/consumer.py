@@ -179,11 +179,9 @@ class KafkaSource:
         """
         states = dict(compat.assigned_states(self._consumer))
         # A partition that has left and returned has another state, also if no poll has returned in between.
-        new_partitions = [
-            Partition(*key) for key, state in states.items() if self._checked_states.get(key) is not state
-        ]
-        if new_partitions:
-            outdated = fetch_committed(self._consumer, self._options, self._topics.ids(), new_partitions).outdated
+        unchecked = [Partition(*key) for key, state in states.items() if self._checked_states.get(key) is not state]
+        if unchecked:
+            outdated = fetch_committed(self._consumer, self._options, self._topics.ids(), unchecked).outdated
             if outdated:
                 self.rewind(batch)
                 self._consumer.seek_to_beginning(*(TopicPartition(*partition) for partition in outdated))
@@ -275,10 +273,9 @@ class KafkaSource:
         present, at_poll = self._consumer.group_metadata(), batch.membership
         if (present.generation_id, present.member_id) != (at_poll.generation_id, at_poll.member_id):
             # No broker would refuse: the client commits under the present membership, or under none.
-            self._unusable_because = (
-                "the group moved on while the batch was processed; the new owner processes it again"
-            )
-            raise MembershipEnded(self._unusable_because)
+            reason = "the group moved on while the batch was processed; the new owner processes it again"
+            self._unusable_because = reason
+            raise MembershipEnded(reason)
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
         try:
             self._consumer.commit(offsets_to_commit(batch), timeout_ms=timeout_ms)

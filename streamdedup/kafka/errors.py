@@ -42,6 +42,7 @@ _MAX_TEXT_CHARS = 300
 _FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
 #: The group has gone on without the membership under which a commit was made.
 _MEMBERSHIP_ENDED = (kafka_errors.CommitFailedError, kafka_errors.RebalanceInProgressError)
+_TOPIC_MISSING = (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError)
 
 #: Errors of a login that will be refused again.
 LOGIN_REFUSED = (
@@ -221,10 +222,7 @@ def is_retriable(error: Exception) -> bool:
 
 def is_topic_missing(error_code: int) -> bool:
     """Return whether the error of a topic in Kafka's metadata means that the topic does not exist."""
-    return kafka_errors.for_code(error_code) in {
-        kafka_errors.UnknownTopicOrPartitionError,
-        kafka_errors.InvalidTopicError,
-    }
+    return kafka_errors.for_code(error_code) in _TOPIC_MISSING
 
 
 def missing_topics_text(names: Iterable[str], create_command: str | None) -> str:

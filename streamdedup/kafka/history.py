@@ -127,9 +127,8 @@ class _ProgressReader(TopicReader):
         self._search_next({partition: self._offsets[partition] for partition in unread})
         # 2. The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
         at_end |= {partition for partition in unread if not self._searched[partition]}
-        self._search_last(
-            {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end}
-        )
+        starts = {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end}
+        self._search_last(starts)
         return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in nonempty}
 
     def _search_next(self, starts: Mapping[Partition, int]) -> None:

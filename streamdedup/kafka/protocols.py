@@ -89,13 +89,11 @@ class Batch:
         if not any(incarnations.values()):
             return self  # 0, the first incarnation, is the default
 
-        def with_incarnation(position: Position) -> Position:
+        def renewed(position: Position) -> Position:
             return position._replace(incarnation=incarnations[position.topic_partition])
 
-        records = [
-            msgspec.structs.replace(record, position=with_incarnation(record.position)) for record in self.records
-        ]
-        unreadable = [replace(entry, position=with_incarnation(entry.position)) for entry in self.unreadable]
+        records = [msgspec.structs.replace(record, position=renewed(record.position)) for record in self.records]
+        unreadable = [replace(entry, position=renewed(entry.position)) for entry in self.unreadable]
         return replace(self, records=tuple(records), unreadable=tuple(unreadable))
 
     @cached_property

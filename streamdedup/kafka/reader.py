@@ -90,16 +90,13 @@ class TopicReader(_Reader):
         partitions = sorted(TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
         self._opening_s = options.opening_timeout_s or options.fetch_timeout_s
         timeout_ms = round(1000 * self._opening_s)
-        with self._closed_on_error(
-            f"find the ends of {', '.join(options.topics)}, of which a partition may have no leader"
-        ):
+        topics = ", ".join(options.topics)
+        with self._closed_on_error(f"find the ends of {topics}, of which a partition may have no leader"):
             self._consumer.assign(partitions)
             beginnings = self._consumer.beginning_offsets(partitions, timeout_ms)
             ends = self._consumer.end_offsets(partitions, timeout_ms)
-        self.beginnings: dict[Partition, int] = {
-            Partition(*partition): offset for partition, offset in beginnings.items()
-        }
-        self.ends: dict[Partition, int] = {Partition(*partition): offset for partition, offset in ends.items()}
+        self.beginnings = {Partition(*partition): int(offset) for partition, offset in beginnings.items()}
+        self.ends = {Partition(*partition): int(offset) for partition, offset in ends.items()}
         self.start_at({})
 
     def add_new_partitions(self) -> None:

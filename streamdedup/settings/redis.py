@@ -203,9 +203,8 @@ class Redis(TlsSection):
         """
         password = self.secret("password")
         parts = urlsplit(self.secret("url") or "")
-        return _auth_arguments(
-            self.username or unquote(parts.username or ""), password or unquote(parts.password or "")
-        )
+        username = self.username or unquote(parts.username or "")
+        return _auth_arguments(username, password or unquote(parts.password or ""))
 
     def sentinel_login(self) -> tuple[str, ...]:
         """Return the login to the Sentinels; form and errors as for ``login``."""

@@ -98,15 +98,10 @@ class Settings(Section):
         outputs = {self.kafka.duplicates_topic: "duplicates_topic", self.kafka.dead_letter_topic: "dead_letter_topic"}
         owners: dict[str, str] = {}
         for name, profile in self.profiles.items():
+            key = f"profiles.{name}.topics"
             for topic in getattr(profile, "topics", ()):  # a wrong value is absent
                 if topic in outputs:
-                    yield (
-                        f"profiles.{name}.topics",
-                        f"{topic} is kafka.{outputs[topic]} too; the daemon would read its own output",
-                    )
+                    yield key, f"{topic} is kafka.{outputs[topic]} too; the daemon would read its own output"
                 owner = owners.setdefault(topic, name)
                 if owner != name:
-                    yield (
-                        f"profiles.{name}.topics",
-                        f"{topic} belongs to profiles.{owner} already; a topic has one profile",
-                    )
+                    yield key, f"{topic} belongs to profiles.{owner} already; a topic has one profile"

@@ -225,9 +225,7 @@ def _checked_levels(node: Any, known: dict[str, int]) -> int:
 
 def _in_json(content: Any) -> Any:
     if isinstance(content, dict):
-        return {
-            name: _in_json(inner) for name, inner in content.items() if inner is not None or name not in _NULL_TEXTS
-        }
+        return {name: _in_json(part) for name, part in content.items() if part is not None or name not in _NULL_TEXTS}
     if isinstance(content, list):
-        return [_in_json(inner) for inner in content]
+        return [_in_json(part) for part in content]
     return rfc_3339(to_ms(content.isoformat())) if isinstance(content, datetime) else content

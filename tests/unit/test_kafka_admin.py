@@ -12,7 +12,7 @@ from streamdedup.errors import BrokerMisconfigured
 from streamdedup.findings import Level
 from streamdedup.kafka import admin, history
 from streamdedup.kafka.admin import _creation_error, _extend_retention
-from streamdedup.kafka.checks import TopicNeed, _missing_topic_findings, alter_topic_command, judge_topic
+from streamdedup.kafka.checks import TopicNeed, _missing_topics, alter_topic_command, judge_topic
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.position import Partition
 
@@ -84,13 +84,13 @@ def test_a_topic_keeps_all_records_from_its_oldest_on_unless_it_is_compacted(mon
 def test_a_missing_input_topic_is_a_warning_while_another_one_exists(missing, levels):
     operations = {"a": ("READ",), "b": ("READ",), "output": ("WRITE",)}
     needs = [TopicNeed(name=name, operations=needed) for name, needed in operations.items()]
-    findings = list(_missing_topic_findings(replace(OPTIONS, create_command="create"), needs, missing))
+    findings = list(_missing_topics(replace(OPTIONS, create_command="create"), needs, missing))
     assert [finding.level for finding in findings] == levels
     assert all(finding.sentence.endswith("; create with: create") for finding in findings)
     assert all(
         finding.text.startswith(f"no such topic: {name}") for finding, name in zip(findings, missing, strict=True)
     )
-    assert all("create" not in finding.sentence for finding in _missing_topic_findings(OPTIONS, needs, ["output"]))
+    assert all("create" not in finding.sentence for finding in _missing_topics(OPTIONS, needs, ["output"]))
 
 
 @pytest.mark.parametrize("kind", [InvalidConfigurationError, InvalidReplicationFactorError])

@@ -66,9 +66,7 @@ def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) ->
     return CompiledSchema(fields, {names[number] for number in definitions})
 
 
-def _leaves(
-    registered: RegisteredSchema, wanted_fields: WantedFields
-) -> tuple[list[str], Step, Mapping[int, list[Any]]]:
+def _leaves(registered: RegisteredSchema, wanted_fields: WantedFields) -> tuple[list[str], Step, dict[int, list[Any]]]:
     """Return the field name of each leaf, the step for a value, and ``Walk.definitions``."""
     # A name with dots has two paths, thus two leaves, and the first path with a content counts. The paths are reversed
     # because ``fields`` builds a dict, in which the last content of a name wins.

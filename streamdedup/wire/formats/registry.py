@@ -147,8 +147,7 @@ class RegistryFormat:
 
         Raises ``DecodeError`` for a schema that the daemon cannot use.
         """
-        with RegistrySession(self._registry) as session:
-            registered = session.latest(subject)
+        registered = self._latest(subject)
         if registered is None:
             return None
         names = self._compiled(registered).names
@@ -156,14 +155,17 @@ class RegistryFormat:
 
     def writer(self, subject: str) -> Write | None:
         """Return a writer of framed values with a subject's newest schema; None and errors as ``missing_fields``."""
-        with RegistrySession(self._registry) as session:
-            registered = session.latest(subject)
+        registered = self._latest(subject)
         if registered is None:
             return None
         self._compiled(registered)  # raises if the daemon could not read the values
         write = self._compilers[registered.kind].compile_writer(registered, self._wanted)
         frame = _NUMBER + registered.schema_id.to_bytes(_ID_BYTES[_NUMBER], "big")
         return lambda fields: frame + write(fields)
+
+    def _latest(self, subject: str) -> RegisteredSchema | None:
+        with RegistrySession(self._registry) as session:
+            return session.latest(subject)
 
 
 def _refusal(code: str, reason: str) -> Callable[[bytes], Any]:
