@@ -106,9 +106,8 @@ class _TokenAnswer(msgspec.Struct):
 class TokenLogin(KafkaLogin):
     """A login by tokens, which a thread fetches from an endpoint before the last one expires.
 
-    Args:
-        fetch: Returns a new token and its lifetime in seconds. Raises ``TokenRefused``; any other exception means that
-            the endpoint has no token at present.
+    ``fetch`` returns a new token and its lifetime in seconds, or raises ``TokenRefused``; any other exception means
+    that the endpoint has no token at present.
     """
 
     def __init__(self, url: str, fetch: Callable[[], tuple[str, float]]) -> None:

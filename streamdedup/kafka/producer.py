@@ -44,8 +44,6 @@ class _InFlight(NamedTuple):
 
 
 class KafkaTransport:
-    """Sources and sinks over Kafka."""
-
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
 
@@ -180,16 +178,13 @@ class AtLeastOnceSink(_ProducerSink):
 class Feeder:
     """Sends many records outside any transaction; each is stored, or causes an error or a call of ``on_too_large``.
 
-    Idempotent, so that no record is stored twice, with ``delivery = "exactly-once"`` and without ``on_too_large``.
-    Brokers for "at-least-once" may lack producer ids.
-
     The queue of the client has no bound, so the feeder waits at a number of unacknowledged records or bytes. The end of
-    a ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread.
+    a ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread. Group,
+    input topics and transactional id of ``options`` are not used.
 
-    Args:
-        options: Group, input topics and transactional id are not used.
-        on_too_large: Called with name and reason for each record that is too large, in place of an error. Switches
-            idempotence off: the idempotent producer of kafka-python 3.0 fails all records after a refused one.
+    ``on_too_large`` is called with name and reason for each record that is too large, in place of an error. Without it
+    the feeder is idempotent, so that no record is stored twice: the idempotent producer of kafka-python 3.0 fails all
+    records after a refused one. Brokers for ``delivery = "at-least-once"`` may lack producer ids.
     """
 
     def __init__(self, options: KafkaOptions, *, on_too_large: Callable[[str, str], None] | None = None) -> None:
@@ -201,7 +196,6 @@ class Feeder:
         self._is_closed = False
         self._has_failed = False
         self.delivered_count = 0
-        # Without transactions; idempotence is added where it can be used.
         config = replace(options, delivery="at-least-once", transactional_id=None).producer()
         if options.delivery == "exactly-once" and on_too_large is None:
             # A request that is repeated after a timeout is stored once, and in order, with up to 5 requests in flight.
@@ -262,7 +256,7 @@ class Feeder:
             _close_without_flush(self._producer)
 
     def _make_room(self, size_bytes: int) -> None:
-        """Wait until another ``size_bytes`` may be in flight; also check the oldest records that are settled."""
+        """Check the oldest records that are settled, and wait until another ``size_bytes`` may be in flight."""
         while self._in_flight and (
             self._in_flight[0].future.is_done
             or len(self._in_flight) >= MAX_IN_FLIGHT_RECORDS
@@ -296,11 +290,11 @@ class Feeder:
         if self._has_failed or self._is_closed:
             raise BrokerUnavailable("this feeder is unusable: it was closed, or a record could not be delivered")
 
-    def _failure(self, error: Exception, topic: str | None = None) -> StreamdedupError:
+    def _failure(self, error: Exception, topic: str) -> StreamdedupError:
         """Return the translated error with the numbers of records taken and stored."""
-        result = translated(error, "send records", self._options, topic)
+        failure = translated(error, "send records", self._options, topic)
         stored_count = self.delivered_count + sum(record.future.succeeded() for record in self._in_flight)
-        return type(result)(f"{result}; records taken: {self._sent_count:,}, known to be stored: {stored_count:,}")
+        return type(failure)(f"{failure}; records taken: {self._sent_count:,}, known to be stored: {stored_count:,}")
 
     def __enter__(self) -> Self:
         return self

@@ -1,10 +1,9 @@
 """The message system as the daemon knows it: plain data and Protocols.
 
 A ``Transport`` opens a ``Source`` of batches and a ``Sink`` that publishes each batch as a whole; only the thread of
-the loop uses source and sink. A rebuild reads topics by ``History``, the feeds of ``serve`` by ``TopicFollower``;
-neither has a group. ``consumer``, ``producer``, ``history`` and ``reader`` implement the Protocols on Kafka,
-``tests/simulation/transport.py`` and ``tests/event_stream.py`` in memory; a change of a Protocol touches both
-implementations, and ``tests/contract/test_transport.py``.
+the loop uses source and sink. A rebuild reads topics by ``History``, without a group. ``consumer``, ``producer`` and
+``history`` implement the Protocols on Kafka, ``tests/simulation/transport.py`` in memory; a change of a Protocol
+touches both implementations, and ``tests/contract/test_transport.py``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,9 +34,8 @@ class UnreadableRecord:
 class CommittedOffset:
     """A committed offset of a partition; if another program committed it, without topic id and incarnation.
 
-    Attributes:
-        metadata: Attempt id, without the topic id and incarnation that follow it in Kafka (``offsets``); or the
-            metadata of another program. At most 4,096 bytes, the usual limit of brokers.
+    ``metadata`` is the attempt id, without the incarnation and topic id that follow it in Kafka (``offsets``); or the
+    metadata of another program. At most 4,096 bytes, the usual limit of brokers.
     """
 
     offset: int
@@ -296,32 +294,6 @@ class History(Protocol):
                 transactions that are open below them are waited for.
             starts: Offset to begin at, by partition, instead of a time; only together with ``ends``.
         """
-
-
-class TopicFollower(Protocol):
-    """Reads all committed records in topics outside any group, endlessly.
-
-    ``beginnings`` and ``ends`` have, by partition, the first offset and the offset behind the last committed record, at
-    the construction.
-    """
-
-    beginnings: dict[Partition, int]
-    ends: dict[Partition, int]
-
-    def start_at(self, starts: Mapping[Partition, int]) -> None:
-        """Make the next poll begin at ``starts``, and at the oldest record of other partitions."""
-
-    def poll(self, timeout_s: float) -> Batch:
-        """Return the next records; an empty batch if none arrives within ``timeout_s``."""
-
-    def positions(self) -> dict[Partition, int]:
-        """Return the next offset by partition: all committed records before it were returned."""
-
-    def has_new_partitions(self) -> bool:
-        """Return whether the client knows partitions of the topics that are not read; sends no request."""
-
-    def close(self) -> None:
-        """Close the client; never raises, may be called twice."""
 
 
 class Transport(Protocol):

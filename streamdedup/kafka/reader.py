@@ -79,8 +79,8 @@ class TopicReader(_Reader):
     """Reads topics from the oldest records, or from ``start_at``, on: ``batches`` to the ends, ``poll`` also beyond.
 
     Reads the partitions that the topics have at the construction, later ones after ``add_new_partitions``.
-    While Kafka is away the reader waits and goes on by itself. Used from one thread. Implements
-    ``protocols.TopicFollower``.
+    ``beginnings`` and ``ends`` have, by partition, the first offset and the offset behind the last committed record, at
+    the construction. While Kafka is away the reader waits and goes on by itself. Used from one thread.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -110,6 +110,7 @@ class TopicReader(_Reader):
         self._consumer.assign(self._consumer.assignment() | partitions)
 
     def poll(self, timeout_s: float) -> Batch:
+        """Return the next records; an empty batch if none arrives within ``timeout_s``."""
         self._unreadable.clear()
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
@@ -125,6 +126,7 @@ class TopicReader(_Reader):
         return {partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()}
 
     def start_at(self, starts: Mapping[Partition, int]) -> None:
+        """Make the next poll begin at ``starts``, and at the oldest record of other partitions."""
         for partition, beginning in self.beginnings.items():
             self._consumer.seek(TopicPartition(*partition), starts.get(partition, beginning))
 
@@ -155,11 +157,15 @@ class TopicReader(_Reader):
         return replace(batch, records=tuple(records), unreadable=tuple(unreadable))
 
     def has_new_partitions(self) -> bool:
+        """Return whether the client knows partitions of the topics that are not read; sends no request."""
         known_counts = [len(compat.known_partitions(self._consumer, topic)) for topic in self._options.topics]
         return sum(known_counts) > len(self.ends)
 
     def positions(self) -> dict[Partition, int]:
-        """Raise ``BrokerUnavailable`` where a position, lost with expired records, is unknown for a time limit."""
+        """Return the next offset by partition: all committed records before it were returned.
+
+        Raises ``BrokerUnavailable`` where a position, lost with expired records, is unknown for a time limit.
+        """
         deadline = time.monotonic() + self._opening_s
         states, positions = compat.assigned_states(self._consumer), {}
         for partition in self.ends:
@@ -195,8 +201,7 @@ class RecordFetcher(_Reader):
     def fetch(self, position: Position) -> Record | None:
         """Return the record at ``position``; None when it or its topic is gone, or never existed.
 
-        Raises:
-            DecodeError: The client cannot parse the record.
+        Raises ``DecodeError`` for a record that the client cannot parse.
         """
         partition = TopicPartition(position.topic, position.partition)
         try:

@@ -101,8 +101,7 @@ class _GuardedParser(Fetcher.PartitionRecords):  # type: ignore[misc]  # the cli
     def take(self, n: int | None = None) -> list[Any]:
         """Return up to ``n`` records, or one unreadable range, or nothing if the next fetch is to begin with the range.
 
-        Raises:
-            CodecMissing: The library of a codec is not installed; the records become readable once it is.
+        Raises ``CodecMissing`` if the library of a codec is not installed: the records become readable once it is.
         """
         # The rest of a range, if this fetch begins with the record batch of the last poll's range.
         rest = self._reports.rests.pop(self.topic_partition, None)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from streamdedup.errors import BrokerUnavailable, FatalError, RegistryUnavailable, StreamdedupError
-from streamdedup.kafka.protocols import TopicFollower
+from streamdedup.kafka.reader import TopicReader
 from streamdedup.serve.events import Offsets, ResumePlan, format_id, format_start, new_starts, plan_resume
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.outages import OutageLog
@@ -52,7 +52,7 @@ class Feed:
     """Distributes the committed records of a topic to subscribers, as events of ``kind``."""
 
     def __init__(
-        self, kind: StreamKind, topic: str, open_reader: Callable[[], TopicFollower], metrics: ServeMetrics
+        self, kind: StreamKind, topic: str, open_reader: Callable[[], TopicReader], metrics: ServeMetrics
     ) -> None:
         self._kind = kind
         self._topic = topic

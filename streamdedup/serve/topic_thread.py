@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, MessageError
-from streamdedup.kafka.protocols import Record, TopicFollower
+from streamdedup.kafka.protocols import Record
+from streamdedup.kafka.reader import TopicReader
 from streamdedup.position import Partition
 from streamdedup.serve.events import MAX_PARTITIONS, Offsets, ResumePlan
 from streamdedup.serve.stream_kinds import StreamKind
@@ -20,10 +21,10 @@ _POLL_S: Final = 0.5  # longest wait for records in one call of a reader, in sec
 class ReaderThread:
     """A reader of a topic, and the one thread that uses the reader; makes events of ``kind``."""
 
-    def __init__(self, kind: StreamKind, open_reader: Callable[[], TopicFollower]) -> None:
+    def __init__(self, kind: StreamKind, open_reader: Callable[[], TopicReader]) -> None:
         self._kind = kind
         self._open_reader = open_reader
-        self._reader: TopicFollower | None = None
+        self._reader: TopicReader | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=kind.name)
 
     async def open(self, plan: Callable[[Offsets, Offsets], ResumePlan]) -> ResumePlan:
