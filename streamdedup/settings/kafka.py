@@ -11,23 +11,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
+from streamdedup.settings import kinds
 from streamdedup.settings.base import Mistakes
 from streamdedup.settings.hosts import ALLOW_PLAINTEXT, HttpUrl, Servers, is_loopback
-from streamdedup.settings.kinds import (
-    LISTED,
-    NOT_EMPTY,
-    Duration,
-    File,
-    Flag,
-    Kind,
-    OptionalText,
-    Secret,
-    Size,
-    Version,
-    Whole,
-    parse_list,
-    write_list,
-)
+from streamdedup.settings.kinds import LISTED, NOT_EMPTY, Kind, parse_list, write_list
 from streamdedup.settings.tls import TlsSection, is_file
 
 #: Topic names that Kafka accepts: not "." or "..". Compiled, because pydantic's own expressions have no look-ahead.
@@ -100,23 +87,23 @@ class Kafka(TlsSection):
     again, or for an offset out of range, `window` acts as `earliest`."""
     on_unreadable: Literal["skip", "halt"] = "skip"
     """A record that the Kafka client cannot parse becomes a dead letter (`skip`), or stops the daemon (`halt`)."""
-    batch_records: Whole = Field(default=2_000, ge=1, le=10_000)
+    batch_records: kinds.Whole = Field(default=2_000, ge=1, le=10_000)
     """Most records in one batch, which is one transaction. More are faster in a backlog, and take more memory."""
-    max_message_bytes: Size = Field(default=1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
+    max_message_bytes: kinds.Size = Field(default=1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
     """Largest message to send. Not above the topics' `max.message.bytes`."""
     copy_headers: HeaderNames = Field(default=(), max_length=32)
     """Headers of a record that are [copied to its alert](messages.md#copied-headers), such as `["traceparent",
     "tracestate"]`."""
-    session_timeout_s: Duration = Field(default=45.0, ge=1.0, le=1800.0)
+    session_timeout_s: kinds.Duration = Field(default=45.0, ge=1.0, le=1800.0)
     """A daemon that sends no heartbeat for this long loses its partitions. Within the broker's
     `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
-    max_poll_interval_s: Duration = Field(default=300.0, ge=1.0, le=86400.0)
+    max_poll_interval_s: kinds.Duration = Field(default=300.0, ge=1.0, le=86400.0)
     """Longest time between two polls; a daemon that needs longer loses its partitions. In a backlog two batches may
     have to fit."""
-    transaction_timeout_s: Duration = Field(default=30.0, ge=1.0, le=900.0)
+    transaction_timeout_s: kinds.Duration = Field(default=30.0, ge=1.0, le=900.0)
     """The broker aborts a transaction that is open for longer. Not above its `transaction.max.timeout.ms`. A request
     may take a third of it."""
-    api_version: Version = None
+    api_version: kinds.Version = None
     """Version of Kafka to assume, without asking the broker."""
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
         "PLAINTEXT"
@@ -127,29 +114,29 @@ class Kafka(TlsSection):
         BeforeValidator(_upper),
     ] = None
     """Method of the login; required by the `SASL_` protocols."""
-    sasl_username: OptionalText = None
+    sasl_username: kinds.OptionalText = None
     """User of the login."""
-    sasl_password: Secret = None
+    sasl_password: kinds.Secret = None
     """Password of `sasl_username`."""
-    sasl_password_file: File = None
+    sasl_password_file: kinds.File = None
     """File that holds `sasl_password`."""
-    sasl_token_file: File = None
+    sasl_token_file: kinds.File = None
     """File that holds a token for `OAUTHBEARER`."""
     sasl_token_url: HttpUrl = None
     """Endpoint of tokens for `OAUTHBEARER`."""
-    sasl_client_id: OptionalText = None
+    sasl_client_id: kinds.OptionalText = None
     """Client of `sasl_token_url`."""
-    sasl_client_secret: Secret = None
+    sasl_client_secret: kinds.Secret = None
     """Secret of `sasl_client_id`."""
-    sasl_client_secret_file: File = None
+    sasl_client_secret_file: kinds.File = None
     """File that holds `sasl_client_secret`."""
-    sasl_token_scope: OptionalText = None
+    sasl_token_scope: kinds.OptionalText = None
     """Scope of the tokens."""
-    sasl_token_ca_file: File = None
+    sasl_token_ca_file: kinds.File = None
     """Certificates (PEM) for `sasl_token_url`."""
     sasl_kerberos_service_name: Annotated[str, Field(min_length=1), NOT_EMPTY] = "kafka"
     """Service name for `GSSAPI`."""
-    allow_plaintext: Flag = False
+    allow_plaintext: kinds.Flag = False
     """Allow `SASL_PLAINTEXT` to other machines, where the network can read the password."""
 
     @property

@@ -17,38 +17,10 @@ from typing import Final, Literal
 from pydantic import Field
 
 from streamdedup.index.documents import MAX_COUNT
+from streamdedup.settings import kinds, profile_kinds
 from streamdedup.settings.base import Mistakes, Section
 from streamdedup.settings.files import read_utf8
-from streamdedup.settings.kinds import (
-    Duration,
-    Flag,
-    Limit,
-    Moment,
-    Number,
-    OptionalNumber,
-    OptionalText,
-    OptionalWhole,
-    Size,
-    Whole,
-    write_list,
-    write_text,
-)
-from streamdedup.settings.profile_kinds import (
-    ENGLISH,
-    NO_STOPS,
-    UNIT_DEFAULTS,
-    FieldName,
-    FieldNames,
-    FormatName,
-    OptionalFieldName,
-    OpValues,
-    SourceNames,
-    SourcePairs,
-    StopShingles,
-    StopWords,
-    Topics,
-    default_by_unit,
-)
+from streamdedup.settings.profile_kinds import ENGLISH, NO_STOPS, UNIT_DEFAULTS, default_by_unit
 from streamdedup.similarity import minhash
 from streamdedup.similarity.containment import MIN_SHINGLES, ContainmentRule
 from streamdedup.similarity.lsh import REFERENCE_DOCUMENTS, Banding, choose_banding, false_candidates
@@ -69,68 +41,68 @@ class Profile(Section):
     """Some topics, the form of their records, and the rules of comparison; each profile has an index of its own."""
 
     # Records.
-    topics: Topics
+    topics: profile_kinds.Topics
     """Input topics of this profile."""
-    format: FormatName = "json"
+    format: profile_kinds.FormatName = "json"
     """Format of the values in `topics`: plain JSON, or with schemas in a [registry](messages.md#schema-registry)."""
-    id_field: FieldName = "id"
+    id_field: profile_kinds.FieldName = "id"
     """Field with the document id; without it the key of the record is the id."""
     key_format: KeyFormat | None = None
     """Form of the record [keys](messages.md#keys): the id as text, JSON, or a key with a schema in the registry.
     Absent, the key is the id."""
-    key_field: OptionalFieldName = None
+    key_field: profile_kinds.OptionalFieldName = None
     """Field of the record key with the id; absent, the whole key is the id."""
-    text_fields: FieldNames = ("text",)
+    text_fields: profile_kinds.FieldNames = ("text",)
     """Fields with the text; several are joined by a line break."""
-    published_at_field: FieldName = "published_at"
+    published_at_field: profile_kinds.FieldName = "published_at"
     """Field with the time of publication."""
-    source_field: FieldName = "source"
+    source_field: profile_kinds.FieldName = "source"
     """Field with the source of the document."""
-    op_field: FieldName = "op"
+    op_field: profile_kinds.FieldName = "op"
     """Field with the operation: `upsert`, `append` or `delete`."""
-    op_values: OpValues = ()
+    op_values: profile_kinds.OpValues = ()
     """Further words for operations in `op_field`."""
-    deleted_field: OptionalFieldName = None
+    deleted_field: profile_kinds.OptionalFieldName = None
     """Field that makes a record a deletion where it is true."""
-    scope_field: OptionalFieldName = None
+    scope_field: profile_kinds.OptionalFieldName = None
     """Field with the [scope](tuning.md#scopes) of the document, such as a tenant: documents of two scopes are never
     compared."""
-    default_scope: OptionalText = None
+    default_scope: kinds.OptionalText = None
     """Scope of documents without one in `scope_field`; absent, they become dead letters."""
     # Text.
     shingle_unit: Literal["word", "char"] = "word"
     """Unit of a shingle; `char` suits short texts."""
-    shingle_size: Whole = default_by_unit("shingle_size", ge=1, le=64)
+    shingle_size: kinds.Whole = default_by_unit("shingle_size", ge=1, le=64)
     """Words or characters in a shingle."""
-    letters_only: Flag = False
+    letters_only: kinds.Flag = False
     """Drop digits: texts that differ only in numbers become equal."""
-    fold_marks: Flag = False
+    fold_marks: kinds.Flag = False
     """Ignore [accents and vowel signs](text.md#accents-and-vowel-signs), and differences of keyboards and digits."""
-    fold_variants: Flag = False
+    fold_variants: kinds.Flag = False
     """Treat all forms of a [Han character](text.md#variants-of-han-characters) as one."""
-    fold_look_alikes: Flag = False
+    fold_look_alikes: kinds.Flag = False
     """Treat letters that [look like a Latin letter](text.md#look-alike-letters) as this letter."""
-    keep_urls: Flag = True
+    keep_urls: kinds.Flag = True
     """Keep [URLs and the link targets of Markdown](text.md#links-and-markup)."""
-    stop_words: StopWords = NO_STOPS
+    stop_words: profile_kinds.StopWords = NO_STOPS
     """Words to leave out, for the unit `word`: the list of the project, or a file (UTF-8) with one word per line."""
-    stop_shingles: StopShingles = NO_STOPS
+    stop_shingles: profile_kinds.StopShingles = NO_STOPS
     """Shingles to leave out as [boilerplate](text.md#boilerplate): a file written by `streamdedup stop-shingles`."""
-    keep_white_space: Flag = True
+    keep_white_space: kinds.Flag = True
     """For the unit `char`: keep the space between words as part of the text."""
     # Comparison.
     similarity: MeasureName = "set"
     """Jaccard similarity of sets of shingles, or of bags, which count repetitions."""
     short_texts: Literal["whole", "skip"] = "whole"
     """A text shorter than a shingle becomes one shingle (`whole`), or is skipped."""
-    min_words: Whole = Field(default=0, ge=0, le=MAX_COUNT)
+    min_words: kinds.Whole = Field(default=0, ge=0, le=MAX_COUNT)
     """Skip documents with fewer words."""
-    threshold: Number = default_by_unit("threshold", gt=0.0, le=1.0)
+    threshold: kinds.Number = default_by_unit("threshold", gt=0.0, le=1.0)
     """Lowest similarity of an alerted pair."""
-    containment_threshold: OptionalNumber = default_by_unit("containment_threshold", gt=0.0, le=1.0)
+    containment_threshold: kinds.OptionalNumber = default_by_unit("containment_threshold", gt=0.0, le=1.0)
     """Alert a pair below `threshold` too if the larger text has at least this share of the smaller one:
     [containment](tuning.md#containment)."""
-    recall_from: Number = Field(
+    recall_from: kinds.Number = Field(
         default_factory=lambda values: max(DEFAULT_RECALL_FROM, values["threshold"]),
         gt=0.0,
         le=1.0,
@@ -138,49 +110,50 @@ class Profile(Section):
     )
     """Similarity from which an alerted pair is found with at least `min_recall`. Less similar pairs are found less
     often: [recall](tuning.md#recall)."""
-    min_recall: Number = Field(default=0.99, gt=0.0, le=1.0)
+    min_recall: kinds.Number = Field(default=0.99, gt=0.0, le=1.0)
     """Lowest share of the pairs exactly at `recall_from` that must be found; decides bands and rows."""
     # Suppressed pairs, and labels.
-    min_shingles: Whole = Field(default=0, ge=0)
+    min_shingles: kinds.Whole = Field(default=0, ge=0)
     """Suppress pairs in which a document has [fewer shingles](tuning.md#rules-about-sources), stop shingles not
     counted."""
-    only_sources: SourceNames = ()
+    only_sources: profile_kinds.SourceNames = ()
     """If not empty, suppress pairs of two known sources of which neither is listed."""
-    ignore_same_source: Flag = False
+    ignore_same_source: kinds.Flag = False
     """Suppress pairs whose documents have the same source."""
-    ignore_sources: SourcePairs = ()
+    ignore_sources: profile_kinds.SourcePairs = ()
     """Suppress pairs between these sources, in both directions; a source paired with itself: pairs within it."""
-    label_bytes: Whole = Field(default=80, ge=0, le=160)
+    label_bytes: kinds.Whole = Field(default=80, ge=0, le=160)
     """Longest label: the first words of a document, which the index keeps for alerts with source and publication time.
     0 keeps none of them."""
     # Index.
-    permutations: Whole = Field(default=128, ge=1, le=1024)
+    permutations: kinds.Whole = Field(default=128, ge=1, le=1024)
     """Values in a signature."""
-    bands: OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})
+    bands: kinds.OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})
     """Bands of the signature, instead of the choice by `min_recall`."""
-    rows: OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})
+    rows: kinds.OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})
     """Values in a band; given together with `bands`."""
-    min_shared_bands: Whole = Field(default=1, ge=1)
+    min_shared_bands: kinds.Whole = Field(default=1, ge=1)
     """Fewest bands that a pair must share to be compared."""
-    exact_limit: Limit = Field(default=8192, ge=0)
+    exact_limit: kinds.Limit = Field(default=8192, ge=0)
     """A document of at most this many shingles (distinct ones; of bags: all) is compared exactly; a longer one by the
     estimate of its signature."""
-    retention_s: Duration = Field(default=30 * 86400.0, ge=1.0, le=36500 * 86400.0)
+    retention_s: kinds.Duration = Field(default=30 * 86400.0, ge=1.0, le=36500 * 86400.0)
     """Largest difference between the record times of a pair."""
-    retention_slack_s: Duration = Field(default=86400.0, ge=0.0, le=3650 * 86400.0)
+    retention_slack_s: kinds.Duration = Field(default=86400.0, ge=0.0, le=3650 * 86400.0)
     """Additional time in the index, for outages and late records."""
-    index_silently_until_ms: Moment = None
+    index_silently_until_ms: kinds.Moment = None
     """Documents with earlier record times form no pairs among themselves and become no dead letters: a [new
     index](deployment.md#a-new-index) is filled from a backlog without alerts."""
     # Below 512: a Redis set of at most 512 numbers is compact; one that once had more takes eight times the memory.
-    bucket_cap: Limit = Field(default=500, ge=1)
+    bucket_cap: kinds.Limit = Field(default=500, ge=1)
     """Most documents in one bucket. A document that finds a bucket full is not added to it, and is compared with at
     most three candidates, exact copies first."""
-    max_candidates: Limit = Field(default=500, ge=1)
+    max_candidates: kinds.Limit = Field(default=500, ge=1)
     """Most candidates that a document is compared with, the most promising first."""
-    max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)  # as ``batch_limits.MAX_BATCH_BYTES``
+    # As ``batch_limits.MAX_BATCH_BYTES``.
+    max_text_bytes: kinds.Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)
     """Longest text (UTF-8) to process; a longer one becomes a dead letter."""
-    seed: Whole = Field(default=minhash.DEFAULT_SEED, ge=0, le=2**63 - 1)
+    seed: kinds.Whole = Field(default=minhash.DEFAULT_SEED, ge=0, le=2**63 - 1)
     """Seed of the hash functions of the signatures."""
 
     def shingle_options(self) -> ShingleOptions:
@@ -345,12 +318,12 @@ class Profile(Section):
             # A wrong value is absent; without the default this would end the check of other keys (``contradictions``).
             for name, count in Counter(getattr(self, key, ())).items():
                 if count > 1:
-                    yield key, f"{write_text(name)} is there {count} times, and may be there once"
+                    yield key, f"{kinds.write_text(name)} is there {count} times, and may be there once"
 
     def _check_ignored_pairs(self) -> Mistakes:
         for pair, count in Counter(tuple(sorted(pair)) for pair in self.ignore_sources).items():
             if count > 1:
-                text = f"{write_list(pair)} is there {count} times, and may be there once, in either order"
+                text = f"{kinds.write_list(pair)} is there {count} times, and may be there once, in either order"
                 yield "ignore_sources", text
 
     def _check_white_space(self) -> Mistakes:

@@ -59,8 +59,6 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DaemonInfo:
-    """The daemon that writes a dead letter."""
-
     group: str
     instance: str
     version: str
@@ -135,7 +133,7 @@ def dead_letter(
 
 
 def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
-    """Return the facts in headers, by name without the prefix; a repeated name has its last value."""
+    """Return the facts in headers; a repeated name has its last value."""
     return {
         name.removeprefix(PREFIX): (value or b"").decode(errors="replace")
         for name, value in headers
@@ -228,11 +226,11 @@ def whole_number(text: str) -> int | None:
 
 
 def _name_list(names: Sequence[str]) -> str:
-    """Format header names as a JSON array, without the last ones if they do not fit one header."""
+    """Format header names as a JSON array; "..." stands for the last ones if they do not fit one header."""
     text, kept_count = json.dumps(names), len(names)  # ASCII
     while len(text) > MAX_HEADER_BYTES:
         kept_count //= 2
-        text = json.dumps([*names[:kept_count], "..."])  # "..." shows that names are left out
+        text = json.dumps([*names[:kept_count], "..."])
     return text
 
 

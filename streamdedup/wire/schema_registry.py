@@ -44,10 +44,9 @@ _CONFLICTS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
 class RegisteredSchema(NamedTuple):
-    """A registered schema of the kind ``AVRO``, ``JSON`` or ``PROTOBUF``.
+    """A registered schema of the kind ``AVRO``, ``JSON`` or ``PROTOBUF``; ``schema_id`` is 0 if it was looked up by id.
 
     ``references``: text by name of each schema that it refers to, directly or not; referred schemas come first.
-    ``schema_id`` is 0 if the schema was looked up by its id.
     """
 
     kind: str

@@ -29,10 +29,10 @@ class WantedFields:
     Attributes:
         struct: Class whose instances hold the fields.
         texts: Attributes of the text fields.
-        names: Field name by attribute; an empty name is the whole value, such as a key.
+        names, types: By attribute; an empty name is the whole value, such as a key.
+        needed: Types of the attributes that a deletion needs.
         paths: Paths by field name, of which the first with a value counts: ``payload.body`` has the paths
             ``("payload.body",)`` and ``("payload", "body")``.
-        needed: Types of the attributes that a deletion needs.
 
     Raises ``ValueError`` for a name used twice, or one that msgspec refuses.
     """
@@ -54,12 +54,10 @@ class WantedFields:
         types: dict[str, Any] = {"op": str | None, "deleted": bool | str | None, "source": Any, "published_at": Any}
         types |= dict.fromkeys(self.texts, str | None)
         self.types = {attribute: types.get(attribute, str | int | None) for attribute in self.names}
-        needed = ("id", "op", "deleted")
-        self.needed = {attribute: self.types[attribute] for attribute in needed if attribute in field_names}
+        self.needed = {name: type_ for name, type_ in self.types.items() if name in ("id", "op", "deleted")}
         self.paths = {name: _paths_of(name) for name in self.names.values()}
         fields = [(attribute, type_, None) for attribute, type_ in self.types.items()]
-        # gc=False: strings and numbers form no reference cycles.
-        self.struct: Any = msgspec.defstruct("Fields", fields, rename=self.names, gc=False)
+        self.struct: Any = msgspec.defstruct("Fields", fields, rename=self.names, gc=False)  # without reference cycles
 
     def from_mapping(self, fields: Mapping[str, Any]) -> Any:
         """Return the fields from contents by name; a text longer than ``max_text_bytes`` may be bytes."""

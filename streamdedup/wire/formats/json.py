@@ -24,9 +24,11 @@ _ESCAPE_BYTES = 6
 
 
 class JsonFormat:
+    """Reads all fields at once; of a long value the raw texts before, of a bad one the needs of a deletion after."""
+
     def __init__(self, wanted_fields: WantedFields) -> None:
         self._wanted = wanted_fields
-        # Fields that alerts repeat: a wrong type is no error, so they are read as bytes, and decoded by `_plain`.
+        # Fields that alerts repeat: a wrong type is no error, so they are read as raw JSON, and decoded by `_plain`.
         self._passed_on = [attribute for attribute, type_ in wanted_fields.types.items() if type_ is Any]
         self._read = _reader(wanted_fields, wanted_fields.types | dict.fromkeys(self._passed_on, msgspec.Raw))
         self._read_texts = _reader(wanted_fields, dict.fromkeys(wanted_fields.texts, msgspec.Raw))
@@ -79,7 +81,7 @@ class JsonFormat:
         return self.fields(repaired)
 
 
-value_format = JsonFormat
+value_format = JsonFormat  # as `FormatRow` wants
 
 
 def _plain(raw: Any) -> Any:
@@ -132,8 +134,8 @@ def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], path_prefix: st
     """Return a function that gets fields and a JSON object, and sets the fields that are None from the object.
 
     With the paths ``{"id": ("payload", "id")}`` and the object ``{"payload": {"id": 7}}`` the field ``id`` becomes 7.
-    Where a path leads to nothing, or through another type than an object, the field stays None. ``path_prefix`` is for
-    errors.
+    Where a path leads to nothing, or through another type than an object, the field stays None. ``path_prefix``, of an
+    inner object, is for errors.
     """
     leaves = {attribute: path[0] for attribute, path in paths.items() if len(path) == 1}
     inner_paths: dict[str, dict[str, Path]] = {}  # by the name of an inner object

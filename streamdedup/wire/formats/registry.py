@@ -72,7 +72,7 @@ class RegistryFormat:
         self._session: RegistrySession | None = None
         #: Ids that the registry lacks, until the next batch; after an interrupted one for ``UNKNOWN_S``.
         self._unknown: dict[int | UUID, DecodeError] = {}
-        self._unknown_until = 0.0
+        self._unknown_until = 0.0  # monotonic time
 
     @contextmanager
     def batch(self) -> Iterator[None]:
