@@ -109,10 +109,7 @@ def may_be_compacted(options: KafkaOptions) -> bool:
 
 
 def cleanup_policies(options: KafkaOptions) -> dict[str, str]:
-    """Return the cleanup policy by input topic, as far as it can be read.
-
-    Empty with ``api_version`` set, as such a broker may not support it, and without the right DESCRIBE_CONFIGS.
-    """
+    """Return the cleanup policy by input topic, without topics whose settings the user or the broker does not tell."""
     if options.api_version is not None:
         return {}
     resources = [ConfigResource(ConfigResourceType.TOPIC, name, {CLEANUP: None}) for name in options.topics]
@@ -168,10 +165,7 @@ def create_topics(
 
 
 def _extend_retention(admin: Any, requests: Mapping[str, dict[str, Any]], kept_ms: Mapping[str, int]) -> None:
-    """Add the retention to the requests for topics whose broker default is shorter than ``kept_ms``.
-
-    A request that only validates the creation returns the settings of the future topic, if the user may read settings.
-    """
+    """Request the least retention for topics whose broker default is shorter, which a validating request tells."""
     with_minimum = {name: requests[name] for name in kept_ms}
     if not with_minimum:
         return

@@ -1,11 +1,9 @@
-"""Limits on the memory of a record batch and of a poll.
+"""Limits on the memory of a record batch and of a poll; a record batch above a limit is unreadable (``unreadable``).
 
 The Kafka client (kafka-python 3.0.12) decompresses a record batch to any size: two megabytes of repetitions become
 gigabytes, and the process is killed for want of memory, again after each restart. A header of two bytes needs up to
-``HEADER_BYTES`` of memory. Limits of brokers count compressed bytes. A record batch above a limit is unreadable
-(``unreadable``).
-
-A new codec is a row in ``limit_batches`` and in ``_LIBRARIES`` of ``kafka.errors``.
+``HEADER_BYTES``. Brokers limit compressed bytes only. A new codec is a row in ``limit_batches`` and in ``_LIBRARIES``
+of ``errors``.
 """
 
 from collections.abc import Callable, Iterable
@@ -54,12 +52,10 @@ def limit_batches(max_bytes: int = MAX_BATCH_BYTES) -> None:
 class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  # the client is untyped
     """The client's record batch, refused as a whole above ``max_bytes``, whether it is compressed or not.
 
-    The record that exceeds ``MAX_HEADERS`` is refused, too. If it is the first record of its fetch, it and all later
-    records of the batch are unreadable; else the next fetch begins with it (``unreadable``).
-
-    Records before ``first_offset``, where the fetch begins, are stepped over. The client parses them, because a broker
-    sends whole record batches: a batch of some kilobytes may have 134 records of 250,000 headers and need 134 fetches,
-    which would parse 2 billion headers together, the last ones for minutes without a tick of the watchdog.
+    The record that exceeds ``MAX_HEADERS`` is refused, too. Records before ``first_offset``, where the fetch begins,
+    are stepped over. The client parses them, because a broker sends whole record batches: one of some kilobytes may
+    have 134 records of 250,000 headers and need 134 fetches, which would parse 2 billion headers together, the last
+    ones for minutes without a tick of the watchdog.
     """
 
     headers_count = 0

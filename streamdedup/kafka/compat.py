@@ -37,8 +37,7 @@ logger = logging.getLogger(__name__)
 class ClosingSelector(selectors.DefaultSelector):
     """A selector whose ``close`` also closes the sockets that were registered.
 
-    A closed client cancels the tasks of its connections. A task that is cancelled before it has sent its request, as
-    the fetch that the last poll has queued, leaves its socket open until garbage collection.
+    A closed client leaves the socket of a request that it has queued, such as the last poll's fetch, open.
     """
 
     def __init__(self) -> None:
@@ -58,8 +57,7 @@ class ClosingSelector(selectors.DefaultSelector):
 def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
     """Prepare the login, and return a client of ``kind``; raises the error that ``errors.connection_error`` returns.
 
-    A client whose constructor fails leaves its network thread and its sockets open. So ``factory`` records the network
-    part, which is closed here after a failure.
+    Where the constructor fails, the client leaves its network thread and its sockets open; they are closed here.
     """
     # These three lines change the client for the whole process.
     cap_client_logging()
@@ -97,8 +95,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
 def _stop_at_final_refusal(network: Any, reasons: list[Exception]) -> None:
     """Append to ``reasons`` why connections fail, and stop connecting after the first permanent reason.
 
-    The client drops a refused login after logging it. Without this function a wrong password is tried again until the
-    timeout, and is reported as a broker that does not answer.
+    The client only logs a refused login, tries it again until the timeout, and reports a broker that does not answer.
     """
     manager = network._manager
     client_get_connection = manager.get_connection
@@ -137,10 +134,7 @@ def _read_before_close(connection: Any) -> None:
 
 
 def force_close(producer: Any) -> None:
-    """Stop the thread of a producer whose ``close`` waited in vain for undeliverable messages.
-
-    The client leaves the thread running, and repeats the wait when Python exits.
-    """
+    """Stop the thread of a producer whose ``close`` has timed out; the client would wait for it when Python exits."""
     producer._sender.force_close()
     producer._closed = True
 
@@ -154,8 +148,7 @@ async def _request_all_offsets(fetcher: Any, timestamps: Mapping[Any, int]) -> t
     """Request offsets as the client does; return the answers, and the partitions to ask for again.
 
     Where only some partitions have a leader, the client does not ask for the others again: ``offsets_for_times``
-    returns None for them, as for a time behind the last record, and ``end_offsets`` raises ``KeyError``. With this
-    function the client asks until the time limit of the call.
+    returns None for them, as for a time behind the last record, and ``end_offsets`` raises ``KeyError``.
     """
     leader = fetcher._manager.cluster.leader_for_partition
     leaderless = {partition for partition in timestamps if leader(partition) in {None, -1}}
@@ -200,10 +193,9 @@ def known_partitions(consumer: Any, topic: str) -> set[int]:
 
 
 def watch_topics(consumer: Any, listener: Callable[[Any], None]) -> None:
-    """Call ``listener`` with each topic in Kafka's metadata: ``name``, ``topic_id``, ``error_code``.
+    """Call ``listener`` on the network thread with each topic in Kafka's metadata, before the client uses the metadata.
 
-    The calls are made on the network thread, before the client uses the metadata. No public method returns topic ids,
-    or tells a topic that does not exist from one that the client has not asked for yet.
+    A topic has ``name``, ``topic_id``, ``error_code``. Public methods return no ids, nor which topics are missing.
     """
     cluster = consumer._cluster
     update = cluster.update_metadata
@@ -244,8 +236,7 @@ def fetch_committed_offsets(
 def drop_offset_answers(consumer: Any) -> None:
     """Drop the answers, also those to come, to requests for committed offsets whose poll ended before the answer.
 
-    The client returns such an answer to a later request for the same partitions, also after other members have owned
-    them. Their records would be read again, and the group's offsets would go back.
+    The client returns them to later requests, also after other members owned the partitions: offsets would go back.
     """
     consumer._coordinator._offset_fetch_futures.clear()
 
@@ -256,9 +247,8 @@ def drop_offset_answers(consumer: Any) -> None:
 def forget_owned_partitions(consumer: Any) -> None:
     """Let the next join claim no partitions, after the membership was lost.
 
-    A claimed partition that is to move is assigned to nobody at first: the leader of the group waits for a second
-    rebalance, which begins when the owner has revoked the partition. A former owner has nothing to revoke, so without
-    this function the second rebalance never comes, and nobody reads the partition.
+    A claimed partition that is to move is assigned to nobody until its owner has revoked it, which begins a second
+    rebalance. A former owner has nothing to revoke, so the rebalance never comes, and nobody reads the partition.
     """
     for assignor in consumer._coordinator._assignors.values():
         assignor.member_assignment = None
@@ -279,8 +269,7 @@ def finish_rebalance(consumer: Any) -> None:
 def keep_join_answer(consumer: Any) -> None:
     """Let the next poll take the answer to a join that has come since the last poll.
 
-    The client drops a join that is done, and joins again: all members would wait for one that is in a long batch. So it
-    gets a join that is never done; the callbacks, for which its next poll waits, are called at once.
+    The client drops a join that is done and joins again, so that all members wait; it gets one that is never done.
     """
     coordinator = consumer._coordinator
     join = coordinator._join_task
@@ -294,10 +283,9 @@ def lead_after_return(consumer: Any) -> None:
     """Let a static member that returns as the leader of its group watch the topics for new partitions, as leaders do.
 
     When a static leader returns, Kafka names its former member id as the leader's, until JoinGroup version 9 (Kafka
-    3.2); the client asks for version 7. The client considers itself a follower, so no member would watch: partitions
-    and topics that come later would be assigned to nobody and never be read.
-
-    The other members do not watch: each would join again at each change, and some of these joins begin a rebalance.
+    3.2); the client asks for version 7. It considers itself a follower, so that nobody would ever read partitions and
+    topics that come later. The other members do not watch: each would join again at each change, and some of these
+    joins begin a rebalance.
     """
     coordinator = consumer._coordinator
     read_answer = coordinator._process_join_group_response

@@ -80,10 +80,9 @@ class KafkaSource:
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         """Fetch a batch under the present membership, then check topics, other indexes and new partitions.
 
-        A batch that a step finds invalid is rewound; the step raises, or an empty batch is returned.
-
-        Raises ``FatalError`` also for a codec that is not installed, and with ``on_unreadable = "halt"`` for an
-        unreadable record.
+        A batch that a step finds invalid is rewound; the step raises, or an empty batch is returned. Raises
+        ``FatalError`` also for a codec that is not installed, and with ``on_unreadable = "halt"`` for an unreadable
+        record.
         """
         self._raise_if_unusable()
         self._repeats.write_counts()
@@ -172,10 +171,9 @@ class KafkaSource:
         return Batch()
 
     def _compare_new_partitions(self, batch: Batch) -> Batch:
-        """Compare the committed offsets of new partitions with the topic ids; return the batch, or an empty one.
+        """Return the batch; an empty one if the committed offset of a new partition belongs to a deleted topic.
 
-        If the committed offset of a new partition belongs to a deleted topic of this name, this partition is read from
-        its oldest record, and the others from the start of the batch.
+        Then this partition is read from its oldest record, and the others from the start of the batch.
         """
         states = dict(compat.assigned_states(self._consumer))
         # A partition that has left and returned has another state, also if no poll has returned in between.
@@ -318,8 +316,7 @@ class KafkaSource:
 class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
     """Counts and logs rebalances, and drops answers and claims from before them.
 
-    The client calls the methods before it asks for the committed offsets of new partitions, and on its network thread:
-    a blocking call would stop the heartbeats. An exception would be raised by the poll.
+    Called on the client's network thread, where a blocking call would stop the heartbeats, before offsets are fetched.
     """
 
     def __init__(self, consumer: Any) -> None:
@@ -354,10 +351,9 @@ def _by_text(offsets: Mapping[Partition, int]) -> dict[str, int]:
 def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
     """Wait until the client knows the topics, for at most ``connect_timeout_s``.
 
-    A consumer that joins without knowing the topics assigns no partition, and joins again as soon as the topics are
-    known: one more rebalance for the whole group at each start. The first answer may belong to a request from before
-    ``subscribe``, which names no topics, so several requests are made; but not endlessly, because a missing topic is in
-    no answer.
+    A consumer that joins without knowing the topics joins again as soon as they are known: one more rebalance for the
+    whole group at each start. The first answer may belong to a request from before ``subscribe``, which names no
+    topics, so several requests are made; but not endlessly, because a missing topic is in no answer.
     """
     deadline = time.monotonic() + options.connect_timeout_s
     for _ in range(METADATA_REQUESTS):

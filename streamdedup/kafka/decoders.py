@@ -1,10 +1,8 @@
 """Bounded decoders for the codecs of record batches; ``batch_limits.limit_batches`` installs them in the client.
 
-Each decoder raises ``DecompressedTooLarge`` above ``max_bytes``, and some other exception, of its library or its own,
-for a payload that is cut or damaged; after any of them the record batch is unreadable. ``unzstd`` raises nothing for a
-cut payload: it returns the part before the cut, and the client then raises, because records are missing. Libraries are
-imported on first use. Without the library the Kafka client refuses a record batch before it calls the decoder
-(``errors.codec_missing``).
+Each raises ``DecompressedTooLarge`` above ``max_bytes``, and some other exception, of its library or its own, for a
+payload that is cut or damaged; ``unzstd`` returns the part before a cut, and the client then raises. Libraries are
+imported on first use; without the library the client does not call the decoder (``errors.codec_missing``).
 """
 
 import gzip

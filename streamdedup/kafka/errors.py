@@ -1,11 +1,9 @@
 """Kafka client errors as errors from ``streamdedup.errors``, and calls with a time limit.
 
-The other modules of ``kafka/`` catch ``CLIENT_ERRORS`` and raise the error that ``translated`` returns. An error that
-new clients may solve becomes ``BrokerUnavailable``, because after it the state of a client is unknown. An error that an
-operator must solve becomes ``BrokerMisconfigured``, with advice; a new one is a row of ``_ADVICE``.
-
-Three questions about an error: may the same call be repeated (``is_retriable``), will every connection fail
-(``is_final``), must an operator act (``_advice``)?
+The other modules catch ``CLIENT_ERRORS`` and raise the error that ``translated`` returns: ``BrokerUnavailable``, which
+new clients may solve, because after an error the state of a client is unknown; or ``BrokerMisconfigured``, which an
+operator must solve, with the advice of ``_ADVICE``. Of an error also matters whether the same call may be repeated
+(``is_retriable``), and whether every connection will fail (``is_final``).
 """
 
 import logging
@@ -249,10 +247,9 @@ def described(error: Exception, options: KafkaOptions | None = None) -> str:
 
 
 def call_within(timeout_s: float, doing: str, call: Callable[[], Result]) -> Result:
-    """Return the result of ``call``, waiting at most ``timeout_s``.
+    """Return the result of ``call``, waiting at most ``timeout_s``; most transactional calls have no time limit.
 
-    Most transactional calls of the client have no time limit. ``call`` runs in a daemon thread, which is abandoned at
-    the time limit: the thread cannot be stopped, and the call may still take effect.
+    After it the daemon thread of the call is abandoned: it cannot be stopped, and the call may still take effect.
     """
     outcome: Future[Result] = Future()
 

@@ -65,10 +65,7 @@ class FreshPoll:
         return {partition: [*older.get(partition, ()), *newer.get(partition, ())] for partition in {**older, **newer}}
 
     def _still_assigned(self, polled: Polled, states_before: Mapping[Any, Any]) -> Polled:
-        """Return the records whose partitions were not revoked in between; the others are fetched again.
-
-        The partitions have the same state object as before: the client makes a new one at each assignment.
-        """
+        """Return the records of partitions that were not revoked in between: their state objects are the same."""
         states = compat.assigned_states(self._consumer)
         return {
             partition: records

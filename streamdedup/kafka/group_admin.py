@@ -56,10 +56,9 @@ def describe_group(options: KafkaOptions) -> GroupState:
 
 
 def read_committed_offsets_if_listed(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
-    """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
+    """Return the group's committed offsets; ask nothing about a group that is not listed, as one without offsets is.
 
-    A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,
-    so this function asks the coordinator of a listed group only.
+    Such a request makes Kafka create its internal topic of offsets, if it has never had a group.
     """
     with admin_client(options) as admin:
         listed = _ask(options, admin.list_groups)
@@ -76,10 +75,9 @@ def read_committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOf
 
 
 def refuse_other_indexes(options: KafkaOptions) -> None:
-    """Raise ``GroupHasOtherIndex`` unless all members use indexes with the same name (``KafkaOptions.index_name``).
+    """Raise ``GroupHasOtherIndex`` unless all members use indexes with the same name, a part of their client ids.
 
-    Documents that two members insert in different indexes are never compared. The name is a part of the client id
-    (``KafkaOptions.member_client_id``); a member without a name may use any index, or be another program.
+    Documents in different indexes are never compared. A member without a name may use any, or be another program.
     """
     if not options.index_name or options.api_version is not None:
         return  # a broker without negotiation of versions may not describe groups
@@ -107,10 +105,9 @@ def members_of_index(options: KafkaOptions, *, unnamed: bool) -> tuple[str, ...]
 def remove_outdated_membership(options: KafkaOptions) -> None:
     """Remove the static member that this process replaces if client id, topics or partitions have changed since.
 
-    Kafka gives a static member that returns its former client id and assignment, and the group does not rebalance. So
-    ``refuse_other_indexes`` would find the name of the former index, and no member would read a topic that was added to
-    the settings, or a partition that a topic has got meanwhile. An assignment with a topic that was removed is rejected
-    by the client, which joins again, forever: no member would read the other partitions of this assignment.
+    Kafka gives a static member that returns its former client id and assignment, without a rebalance. So
+    ``refuse_other_indexes`` would find the name of the former index, and no member would read a topic or partition that
+    is new. An assignment with a topic that was removed is rejected by the client, which joins again, forever.
     """
     own_id = options.group_instance_id
     if own_id is None or options.api_version is not None:

@@ -77,8 +77,7 @@ class KafkaSpan(TopicReader):
 class AwaitingSpan(KafkaSpan):
     """The records of topics from times to the ends, also those in transactions that are open at construction.
 
-    A reader of committed records stops at the first open transaction, although transactions behind it may be committed
-    already. So this span waits until the transaction ends, at the latest by the time-out of its producer.
+    A reader of committed records stops at an open transaction; the span waits for its end, until Kafka aborts it.
     """
 
     def __init__(self, options: KafkaOptions, since_ms: Since) -> None:

@@ -1,11 +1,10 @@
 """Logins that change while a process runs: passwords and tokens in files, and tokens of a token endpoint.
 
 The client logs in on its network thread: for each new connection, and before the end of a session (KIP-368). Files are
-read at that time. A separate thread fetches tokens of an endpoint at ``RENEW_SHARE`` of their lifetime, because a
-request would block the network thread.
+read then. A separate thread fetches tokens of an endpoint, because a request would block the network thread.
 
-All clients of the process share one ``KafkaLogin``, which ``compat.build`` prepares. Importing this module replaces the
-login mechanisms of the client (``_register``). A new mechanism also touches ``settings.kafka``.
+All clients of the process share one ``KafkaLogin``. Importing this module replaces the login mechanisms of the client
+(``_register``). A new mechanism also touches ``settings.kafka``.
 """
 
 import logging
@@ -63,10 +62,7 @@ def may_be_accepted_later(error: Exception) -> bool:
 
 
 class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is untyped
-    """A login whose password or token may change: ``read`` returns it at each login, or raises ``SettingsError``.
-
-    ``source`` is the key of the setting.
-    """
+    """A login whose password or token may change: ``read`` returns it or raises ``SettingsError``."""
 
     def __init__(self, source: str, read: Callable[[], str]) -> None:
         self._source = source
@@ -221,10 +217,7 @@ def bearer_token(text: str) -> str:
 
 
 def _register(name: str) -> None:
-    """Replace a mechanism of the client by one that takes a ``KafkaLogin`` as password.
-
-    The new mechanism also sets ``_accepted`` when the broker accepts a login that can change.
-    """
+    """Replace a mechanism of the client by one that takes a ``KafkaLogin`` as password, and sets ``_accepted``."""
     mechanism = get_sasl_mechanism(name)
 
     class Mechanism(mechanism):  # type: ignore[misc, valid-type]  # the client is untyped

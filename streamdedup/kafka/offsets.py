@@ -40,8 +40,7 @@ def topic_id_text(topic_id: UUID | str | None) -> str:
 class CommittedOffsets(NamedTuple):
     """The group's committed offsets in existing topics; ``outdated`` are partitions with an offset of a deleted topic.
 
-    Kafka deletes the offsets of a deleted topic, but a group coordinator may delete late, and a batch that was polled
-    before the deletion may be committed afterwards.
+    Kafka deletes such an offset, but perhaps late; and a batch that was polled before may be committed afterwards.
     """
 
     present: dict[Partition, CommittedOffset]

@@ -12,10 +12,7 @@ _MAX_DELAY_S = 1.0
 
 
 class Pace:
-    """A schedule without accumulated rounding: record n is due n / ``rate`` seconds after the first.
-
-    ``rate`` is in records per second, 0 for no limit; ``clock`` is monotonic, in seconds.
-    """
+    """A schedule without accumulated rounding: record n is due n / ``rate`` seconds after the first; 0 is no limit."""
 
     def __init__(
         self, rate: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
@@ -33,10 +30,7 @@ class Pace:
         self._count += 1
 
     def until_due_s(self) -> float:
-        """Return the time until the next record is due, in seconds; 0 or less if it is due.
-
-        The first call starts the schedule. A call after a delay longer than ``_MAX_DELAY_S`` moves it.
-        """
+        """Return the time until the next record is due, in seconds; 0 or less if it is due. Starts the schedule."""
         if not self._rate:
             return 0.0
         time_s = self._clock()

@@ -64,10 +64,7 @@ class KafkaTransport:
         return source, TransactionalSink(producer, options)
 
     def _resolve_transaction(self, producer: Any) -> None:
-        """End the transaction of an earlier producer with the same transactional id, whose commit may be unknown.
-
-        Only then are the committed offsets, at which the consumer starts, final.
-        """
+        """End the transaction that an earlier producer has left open: only then are the committed offsets final."""
         limit_s = self._options.transaction_timeout_s + COMMIT_MARGIN_S
         try:
             call_within(limit_s, "open transactions", producer.init_transactions)
@@ -91,8 +88,7 @@ class _ProducerSink(ABC):
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
         """Publish and commit. After a failure every further call is refused.
 
-        The producer still holds the offsets of the failed transaction, would commit them with the next transaction, and
-        so rewind the committed offsets of new owners.
+        The next transaction would commit the offsets of the failed one, too, and so rewind those of new owners.
         """
         if self._unusable_reason is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._unusable_reason}); open a new one")
@@ -148,8 +144,7 @@ class TransactionalSink(_ProducerSink):
     def _commit(self, batch: Batch) -> None:
         """Steps 4 and 5, within a time limit, after which the thread of ``call_within`` may still commit.
 
-        This is harmless: before the next batch is read, a new producer of the same transactional id has made the
-        coordinator end the transaction and refuse the old producer, and a new consumer has read the offsets.
+        This is harmless: before new clients read committed offsets, they end the transaction and fence its producer.
         """
 
         def commit() -> None:

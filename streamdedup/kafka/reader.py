@@ -41,10 +41,7 @@ FETCH_STEP_S = 0.1
 
 
 class _Reader:
-    """Base of all readers: a client without a group, closed at the end of a ``with`` block.
-
-    ``changes`` override the configuration of the client.
-    """
+    """A client without a group, closed at the end of a ``with`` block; ``changes`` override its configuration."""
 
     def __init__(self, options: KafkaOptions, *, keeps_rests: bool = True, **changes: Any) -> None:
         self._options = options

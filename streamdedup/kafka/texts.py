@@ -20,10 +20,7 @@ class TextMissingError(Exception):
 
 
 def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, digest: str, position: Position) -> str:
-    """Return the text of the document whose record is at ``position``; ``digest`` is its hexadecimal content digest.
-
-    Raises ``TextMissingError`` if Kafka has no record with this text.
-    """
+    """Return the text of a document, of which ``digest`` is in hexadecimal; ``TextMissingError`` if Kafka lacks it."""
     position = position._replace(incarnation=0)  # fetched records have no incarnation
     try:
         record = fetcher.fetch(position)

@@ -185,9 +185,8 @@ class TopicWatch:
 class OtherIndexWatch:
     """Detects members that use indexes with another name, whenever this process has joined the group.
 
-    Of two that join at the same moment, each may have looked before the other joined; at least the later one sees the
-    other now. A process that was frozen beyond its session joins again by itself, perhaps beside daemons with another
-    index.
+    At least the later of two that join at the same moment sees the other now. A process that was frozen beyond its
+    session joins again by itself, perhaps beside daemons with another index.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
