@@ -1,9 +1,8 @@
 """Frozen settings from one TOML file, the environment and the command line; the only reader of the environment.
 
 ``Settings.load`` (``root``) takes the tree of values from ``sources``, has ``validation`` check each section, and names
-every mistake by its key in full. Each key is declared once, as an attribute with its unit, bounds, default and
-description; messages, ``config show`` and docs/settings.md (``docs/settings_tables.py``) are derived from the
-declaration. Secrets are never shown.
+every mistake by its key in full. Each key is declared once, as an attribute with unit, bounds, default and description,
+from which messages, ``config show`` and docs/settings.md are derived. Secrets are never shown.
 """
 
 from streamdedup.settings.describe import describe_banding, describe_suppression, profile_lines, show

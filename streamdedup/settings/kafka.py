@@ -1,7 +1,6 @@
 """The section ``[kafka]``: connection, topics and delivery.
 
-A new key of a client also touches ``kafka.options`` and ``cli.assembly.kafka_options``; then run
-docs/settings_tables.py. ``base.Section.contradictions`` calls the methods ``_check_...``.
+A new key of a client also touches ``kafka.options`` and ``cli.assembly.kafka_options``; then run settings_tables.py.
 """
 
 import re
@@ -154,10 +153,7 @@ class Kafka(TlsSection):
         return self.security_protocol.endswith("SSL")
 
     def security(self) -> dict[str, Any]:
-        """Return the options of the Kafka client for TLS and login, with ``sasl_password`` in clear.
-
-        ``cli.assembly.kafka_login`` makes the logins by tokens and by a password file.
-        """
+        """Return the client's options for TLS and login, with ``sasl_password`` in clear; no login that changes."""
         options: dict[str, Any] = {"security_protocol": self.security_protocol}
         if self.sasl_mechanism is not None:
             options["sasl_mechanism"] = self.sasl_mechanism

@@ -1,10 +1,9 @@
 """The kinds of values that settings have: how each is read, written and described; ``hosts`` has further ones.
 
-Sections declare their keys with types such as ``Duration``: Python type, reader and ``Kind``.
-
-A value is typed (from TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both,
-never guess (no number without its unit, no truth value for a number), and raise ``ValueError`` for anything else,
-without repeating the value. Readers of optional keys accept None, which programs may pass.
+Sections declare their keys with types such as ``Duration``: Python type, reader and ``Kind``. A value is typed (from
+TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both, never guess (no number
+without its unit, no truth value for a number), and raise ``ValueError`` for anything else, without repeating the value.
+Readers of optional keys accept None, which programs may pass.
 
 Two types of pydantic 2.14 guess, so no key has them: ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte, "32.120kB" as
 32,119 bytes; ``AwareDatetime`` reads "20260501" as seconds (August 1970), and not "20260501T060000Z".

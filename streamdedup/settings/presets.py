@@ -15,10 +15,9 @@ from streamdedup.settings.sources import read_sources
 
 
 class ExampleProfile(NamedTuple):
-    """An example for ``texts``; ``toml_values`` has by key the value as TOML text.
+    """An example for ``texts``; ``toml_values`` has by key the value as TOML text. Also needs a row in docs/tuning.md.
 
-    ``measured``: pairs that ``scan`` finds in open data sets with this example, and with the defaults. A new example
-    also needs a row in docs/tuning.md.
+    ``measured``: pairs that ``scan`` finds in open data sets with this example, and with the defaults.
     """
 
     texts: str

@@ -38,8 +38,7 @@ def _valid_url(url: SecretStr) -> SecretStr:
 def url_mistake(url: str, tls_options: frozenset[str] = frozenset()) -> str | None:
     """Return the mistake in a URL of Redis, without any part of the URL; None for an accepted URL.
 
-    The Redis client reads options from the query of a URL: ``db``, and with TLS also ``tls_options``. A program that
-    uses the library may pass these; a settings file has keys of [redis] for them.
+    The Redis client reads options from its query: ``db``, and with TLS ``tls_options``, which only programs may pass.
     """
     try:
         mistake = next(_mistakes_in_parts(url, tls_options), None)
@@ -78,10 +77,7 @@ def _mistakes_in_parts(url: str, tls_options: frozenset[str]) -> Iterator[str]:
 
 
 def redact_url(url: str) -> str:
-    """Return an accepted URL with ``***`` in place of its password.
-
-    A user without a password is hidden, too: redis-cli takes such a user for the password.
-    """
+    """Return an accepted URL with ``***`` in place of its password, or of a lone user, which may be a password."""
     parts = urlsplit(url)
     _, at_sign, address = parts.netloc.rpartition("@")
     if not at_sign:
@@ -197,10 +193,7 @@ class Redis(TlsSection):
         return url.replace(login + at_sign, "", 1) if at_sign else url
 
     def login(self) -> tuple[str, ...]:
-        """Return the arguments of AUTH in clear: password, user and password, or none; files are read again.
-
-        ``indexes`` asks a ``credential_provider`` itself.
-        """
+        """Return the arguments of AUTH in clear: password, user and password, or none; files are read again."""
         password = self.secret("password")
         parts = urlsplit(self.secret("url") or "")
         username = self.username or unquote(parts.username or "")

@@ -30,9 +30,8 @@ _NO_FILE = f"no settings file; name one with --config or {CONFIG_VARIABLE}"
 class Sources:
     """The values from all sources together, by section and key, not checked yet; and the mistakes, one line each.
 
-    ``settled`` are keys of which no further mistake is reported. ``is_unread``: the file could not be read, so absent
-    keys and contradictions are no mistakes. Without ``needs_servers`` the sections of servers may lack keys, and no
-    secret is read.
+    ``settled`` are keys of which no further mistake is reported. ``is_unread``: the file could not be read. Without
+    ``needs_servers`` the sections of servers may lack keys, and no secret is read.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,6 @@
 """The TLS keys of the sections ``kafka``, ``redis`` and ``schema_registry``, and the check of their files.
 
-``[api]`` has keys of its own and the same check. The files are read while settings are checked, so that a wrong file is
-reported at the start, and no library asks a terminal for a password. A new key also touches ``kafka.options``.
+The check reads the files, so that a wrong one is reported at the start, and no library asks a terminal for a password.
 """
 
 import ssl

@@ -1,12 +1,9 @@
 """Validates the settings, one table after the other, and reports every mistake to the ``Sources`` of the values.
 
-Called by ``root``, and by ``library`` for a profile that a program defines. A new required key also touches
-``_PLACEHOLDERS``.
-
 In each table pydantic checks the single values. Wrong values are reported and removed; then the remaining values are
 checked for contradictions (``Section.contradictions``). So a wrong value hides only the checks that read it; a
 validator of the pydantic model would not run at all while any value is wrong. No text repeats a secret, the value of an
-unknown key, or a secret in an address.
+unknown key, or a secret in an address. A new required key also touches ``_PLACEHOLDERS``.
 """
 
 import re
@@ -136,10 +133,7 @@ def _section_without(model: type[_AnySection], content: Mapping[str, object], ke
 
 
 def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
-    """Return a profile that a program defines; ``SettingsError`` names every mistake.
-
-    Keys of a profile that are not ``allowed_keys`` are refused: they are about records of Kafka.
-    """
+    """Return a profile that a program defines; ``SettingsError`` names every mistake, and keys for Kafka's records."""
     path = ("profiles", "NAME")
     sources = Sources()
     refused = [key for key in keywords if key in keys_of(Profile) and key not in allowed_keys]

@@ -1,9 +1,8 @@
 """Alerts in Avro, framed for a schema registry. Reader and writer need the extra ``registry``.
 
 The schema is made from the classes of ``alerts``: a new field of a class is a field of the record, with its default. A
-field that JSON may leave out is null, a ``Time`` is a number, and a ``Literal`` of texts is a text, so that further
-values stay compatible. ``first_match`` repeats the first match beside the list, for tables: Kafka Connect makes columns
-from records, but not from lists.
+field that JSON may leave out is null, a ``Time`` is a number, and a ``Literal`` a text, so that further values stay
+compatible. ``first_match`` repeats the first match, because Kafka Connect makes columns from records, not from lists.
 """
 
 from contextlib import suppress
@@ -201,9 +200,8 @@ class _CheckedBytes(BytesIO):
 def _checked_levels(node: Any, known: dict[str, int]) -> int:
     """Return the number of nested levels of a type that fastavro has parsed; ``known`` has that of each named type.
 
-    Raises ``ValueError`` or ``KeyError`` for a type whose values fastavro might read without an end: one without bytes
-    outside a union (it may be the item of an array), one that contains itself (the stack of C ends the process), or
-    more than ``MAX_DEPTH`` levels.
+    Raises ``ValueError`` or ``KeyError`` for a type that fastavro might read without an end: without bytes outside a
+    union (as the item of an array), in itself (the stack of C ends the process), or of more than ``MAX_DEPTH`` levels.
     """
     if isinstance(node, str):
         return known[node]  # absent: null, or a type whose parts are being counted

@@ -208,9 +208,8 @@ def _facts(record: Record, failure: Failure, daemon: DaemonInfo, time_ms: int) -
 def _earlier(record: Record) -> dict[str, str]:
     """Return the facts of a record that is a replayed dead letter, else none.
 
-    A replay goes to the partition in which the record failed, so its facts name an earlier offset of this partition.
-    Other headers with these names are from a producer: ``truncated`` or many ``attempts`` among them would make
-    ``dlq replay`` leave the record out.
+    A replay goes to the partition of the failure, whose earlier offset its facts name. Other headers with these names
+    are from a producer, and would make ``dlq replay`` leave the record out, as ``truncated`` or many ``attempts`` do.
     """
     earlier = read_headers(record.headers)
     topic, partition, offset, _incarnation = record.position
@@ -251,8 +250,7 @@ def _fit(
 ) -> tuple[bytes | None, bytes | None, SentHeaders]:
     """Truncate the value, drop headers, truncate the key, in this order, until all fits; add each step to ``facts``.
 
-    ``header_sets``: all record headers, those to copy, and none. Facts of an earlier truncation stay: they describe the
-    original.
+    ``header_sets``: all record headers, those to copy, and none. Facts of an earlier truncation describe the original.
     """
     facts_of_cut = {}
     if value:

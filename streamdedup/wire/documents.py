@@ -1,8 +1,7 @@
 """Documents: ``Decoder`` makes a ``Document`` of the key, value and headers of a record, or raises ``DecodeError``.
 
 A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. A new field of
-documents also touches ``settings.profile``, ``formats.fields.WantedFields`` and docs/messages.md. The daemon, the HTTP
-service, ``corpora`` and commands use the module through ``streamdedup.wire``.
+documents also touches ``settings.profile``, ``formats.fields.WantedFields`` and docs/messages.md.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,11 +120,10 @@ class Decoder:
     def decode(
         self, position: Position, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Document:
-        """Decode one record.
+        """Decode one record; raise ``DecodeError`` or ``DocumentTooLarge`` for one that is no document.
 
         A record without a value (a tombstone) deletes the document whose id is the key. Where a value has no id, the
-        key is the id, or without a key the position. Raises ``DecodeError`` or ``DocumentTooLarge`` for a record that
-        is no document; errors of servers (``ValueFormat.fields``) pass through.
+        key is the id, or without a key the position. Errors of servers (``ValueFormat.fields``) pass through.
         """
         if value is None and key is None:
             raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
@@ -147,10 +145,7 @@ class Decoder:
         )
 
     def readable_id(self, value: bytes) -> str | None:
-        """Return the id in a JSON value, even if ``decode`` refuses the value; None without a valid id.
-
-        For ``corpora``, whose values are always JSON.
-        """
+        """Return the id in a JSON value, even if ``decode`` refuses the value; None without a valid id."""
         try:
             content = self._id_reader.fields(value, ()).id
         except DecodeError:

@@ -22,10 +22,7 @@ def scope_key(scope: str | None) -> bytes:
 
 
 def content_digest(text: str, scope: str | None = None) -> bytes:
-    """Return the content digest of a text in a scope, 16 bytes: BLAKE2b of the UTF-8 text, and ``toggle_scope``.
-
-    So equal texts in two scopes have different digests, and a document with a changed scope counts as changed.
-    """
+    """Return the digest of a text and its scope, 16 bytes: BLAKE2b of the UTF-8 text, and ``toggle_scope``."""
     return toggle_scope(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), scope_key(scope))
 
 

@@ -1,7 +1,4 @@
-"""The client of a schema registry: schemas by id and subject, over the HTTP API of Confluent, which others also serve.
-
-The loop of the daemon repeats failed requests.
-"""
+"""The client of a schema registry, over the HTTP API of Confluent; the loop of the daemon repeats failed requests."""
 
 import json
 import re
@@ -223,10 +220,9 @@ class RegistrySession:
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """Return the content of an answer or a schema, with U+FFFD for each half of a surrogate pair.
+    """Return the content of a JSON text, with U+FFFD for each half of a surrogate pair.
 
-    Other clients accept such halves, NaN, Infinity and 1e999, which msgspec refuses. Raises ``ValueError`` and
-    ``RecursionError``.
+    Other clients accept such halves, NaN, Infinity and 1e999, which msgspec refuses. Raises as ``json.loads``.
     """
     written = json.dumps(json.loads(text), ensure_ascii=False)
     return json.loads(_HALF_PAIR.sub("\ufffd", written))

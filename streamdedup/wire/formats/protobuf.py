@@ -1,8 +1,7 @@
 """Protobuf, framed for a schema registry. Needs the extra ``registry``.
 
 Registries have the text of a schema, which protoc compiles (``grpc_tools``), or its descriptor. Schemas are not
-trusted: protoc is a separate process with limits of time and memory, and no part of a schema becomes an argument that
-protoc takes for an option.
+trusted: protoc is a separate process with limits of time and memory, and takes no part of a schema for an option.
 
 ``payload.body`` in the settings names the field ``body`` of the message in the field ``payload``. Messages of
 ``google.protobuf.Timestamp`` become texts as in RFC 3339, wrappers their values, and enumerations their names. A time

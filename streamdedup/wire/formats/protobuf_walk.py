@@ -63,10 +63,7 @@ def _tag(field: Field) -> int:
 
 
 def read_message(value: bytes, position: int, tree: Tree) -> dict[int, Any]:
-    """Return the contents by tag of the message from ``position`` on: a number, bytes, or the contents of a message.
-
-    Raises ``LookupError`` or ``ValueError`` for damaged bytes.
-    """
+    """Return the contents of a message by tag; ``LookupError`` or ``ValueError`` for damaged bytes."""
     contents: dict[int, Any] = {}
     _walk(value, position, len(value), tree, contents)
     return contents

@@ -1,7 +1,6 @@
 """``RegistryFormat``: reads and writes values, and record keys, whose schemas are in a registry.
 
-The value names its schema by an id. The text of the schema is requested once, and a compiler, the module ``avro``,
-``json_schema`` or ``protobuf``, makes a reader of it.
+The value names its schema by an id. The text of the schema is requested once, and a ``SchemaCompiler`` makes a reader.
 """
 
 import time
