@@ -41,13 +41,9 @@ _UNITS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicNeed:
-    """Requirements on one topic.
+    """Requirements on one topic: rights (``READ``, ``WRITE``), the largest written message, the least retention.
 
-    Attributes:
-        operations: Needed rights, as Kafka names them: ``READ``, ``WRITE``.
-        message_bytes: Largest written message; None for an input topic.
-        compaction_loss: Consequence of compaction, such as "drops parts of alerts"; None if it is harmless.
-        kept_ms: Least record retention; None for any.
+    ``compaction_loss`` is the consequence of compaction, such as "drops parts of alerts"; None if it is harmless.
     """
 
     name: str
@@ -64,9 +60,9 @@ def check_kafka(options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[F
     brokers and topics are not requested, because such a broker may not support these requests.
     """
     with admin_client(options) as admin:
-        count = len(admin.describe_cluster()["brokers"])
+        brokers = counted(len(admin.describe_cluster()["brokers"]), "broker")
         version = ".".join(map(str, compat.broker_version(admin)))
-        answer = f"{counted(count, 'broker')}, version {version}, {options.security_protocol}"
+        answer = f"{brokers}, version {version}, {options.security_protocol}"
         yield Finding.ok("kafka", f"Kafka at {options.bootstrap_servers} answers: {answer}")
         yield _check_group(admin, options)
         if options.delivery == "exactly-once":

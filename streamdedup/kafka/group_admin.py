@@ -33,13 +33,10 @@ _RETRY_PAUSE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """State of a consumer group and its topics.
+    """State of a consumer group and its topics; ``ends`` are offsets behind the last records.
 
-    Attributes:
-        members: A text for each member (``_member_text``). A killed member, and a static member that ended, stays for
-            the session timeout.
-        topic_ids: Kafka's present ids by input topic, as far as the broker returns them.
-        ends: Offset behind the last record, by partition that has a leader.
+    ``members`` are texts (``_member_text``). A killed member, and a static member that ended, stays for the session
+    timeout. Topic ids are absent where the broker returns none, ends where a partition has no leader.
     """
 
     members: tuple[str, ...] = ()

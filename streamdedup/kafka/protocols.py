@@ -72,11 +72,10 @@ class Batch:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to process and to commit."""
         return bool(self.records or self.unreadable)
 
     def positions(self) -> Iterator[Position]:
-        """Return the positions of all records, unreadable ones too, in order within each partition."""
+        """Return the positions of all records, also unreadable ones, in order within each partition."""
         positions = [record.position for record in self.records]
         if not self.unreadable:
             return iter(positions)
@@ -130,13 +129,12 @@ class Source(Protocol):
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         """Return the next records, or an empty batch after ``timeout_s``.
 
-        Between two calls at most ``max_poll_interval`` may pass. A batch without a valid membership is never returned:
-        the source rewinds it and returns an empty batch. The poll may join a later generation of the group, in which
-        an earlier batch cannot be committed any more.
+        Between two calls at most ``max_poll_interval`` may pass. A batch without a valid membership is rewound, and an
+        empty one returned. The poll may join a later generation of the group, in which an earlier batch cannot be
+        committed any more.
 
-        Raises:
-            BrokerSilent: The message system has stopped answering; poll again, the source goes on by itself.
-            Rejoin: A topic was deleted and created again; close the source and open a new one.
+        Raises ``BrokerSilent`` if Kafka has stopped answering: poll again, the source goes on by itself; ``Rejoin`` if
+        a topic was deleted and created again: close the source and open a new one.
         """
 
     def poll_ahead(self, max_records: int) -> Batch:
@@ -145,30 +143,22 @@ class Source(Protocol):
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``, for the partitions that are still assigned. Never blocks.
 
-        Only for a batch whose publishing has not begun. After a failed ``publish`` the outcome is unknown, and only a
-        new source, which starts at the committed offset, is correct.
+        Only for a batch whose publishing has not begun: after a failed ``publish`` only a new source is correct.
         """
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return for each partition the offset of its first record with the given time or a later one.
-
-        Without such a record, return the end of the committed records, behind which every future record lies.
-        """
+        """Return the offset of each partition's first record since the time, else the end of committed records."""
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
         """Make the next poll start at offsets, for the partitions that are still assigned. Never blocks."""
 
     def keep_membership(self, timeout_s: float) -> None:
-        """Wait for ``timeout_s``, keep the group membership, and fetch nothing, not even from new partitions.
-
-        The next ``poll`` fetches again.
-        """
+        """Wait for ``timeout_s`` and keep the membership; fetch nothing until ``poll``, not even from new partitions."""
 
     def committed_offset(self, partition: Partition) -> CommittedOffset | None:
         """Return the group's committed offset for ``partition``, or None if there is none.
 
-        An offset that was committed for an earlier incarnation of the topic does not count, neither here nor as the
-        starting position.
+        One of an earlier incarnation of the topic does not count, neither here nor as the starting position.
         """
 
     def committed_offsets(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
@@ -184,8 +174,7 @@ class Source(Protocol):
     def confirm(self) -> None:
         """Check that the group counts this process among its members at this moment.
 
-        Only a static member sends a request: while it was frozen, another process may have taken over its instance id
-        with the same generation. A dynamic member always joins with a new generation.
+        Only a static member sends a request: another process may have its instance id, with the same generation.
         """
 
     def commit(self, batch: Batch) -> None:
@@ -237,12 +226,10 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadProgress:
-    """How far a group has read a partition that holds records.
+    """How far a group has read a partition that holds records; ``is_read``: all of them.
 
-    Attributes:
-        is_read: Whether the group has read all records.
-        time_ms: Record time of the next record to read, or of the last record if ``is_read``; milliseconds since the
-            epoch. A time in the future counts as now. None where the records have no times.
+    ``time_ms`` is the record time of the next record to read, or of the last record if ``is_read``. A time in the
+    future counts as now. None where the records have no times.
     """
 
     is_read: bool

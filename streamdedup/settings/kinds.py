@@ -56,8 +56,6 @@ Secret = Annotated[SecretStr | None, Field(min_length=1), NOT_EMPTY]
 WORD = Kind("one of the words")
 
 
-# Durations and sizes
-
 #: A number and its unit, white space between them allowed. ASCII digits only, few enough for a float to be finite.
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)")
 #: Seconds in each unit of a duration.
@@ -122,8 +120,6 @@ Size = Annotated[
 ]
 
 
-# Numbers
-
 #: A whole number as text, of at most 20 digits; the bound of whole numbers of any form.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _WHOLE_BOUND = 10**20
@@ -179,9 +175,6 @@ OptionalNumber = Annotated[
 ]
 
 
-# Truth values, lists and pairs
-
-
 def parse_flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -219,8 +212,6 @@ def write_list(value: Iterable[str]) -> str:
 def write_pairs(value: Iterable[Iterable[str]]) -> str:
     return f"[{', '.join(write_list(pair) for pair in value)}]"
 
-
-# Versions, times and paths
 
 #: A version of Kafka, and the oldest one that knows zstd (KIP-110), by which alerts are compressed.
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}")

@@ -17,8 +17,6 @@ from streamdedup.settings.tls import TlsSection
 
 #: Beginnings of a URL: TCP, TCP with TLS, a socket of this machine. The Redis client wants them literally.
 _BEGINNINGS = ("redis://", "rediss://", "unix://")
-#: Port of a URL that names none.
-_PORT = 6379
 #: Time limit of a connect, and of an answer of a Sentinel, in seconds: a few round trips, also to another continent.
 CONNECT_TIMEOUT_S = 1.0
 #: Advice for a URL with a user and no password: redis-cli takes such a user for the password.
@@ -106,9 +104,8 @@ def _provider_mistakes(name: str) -> Mistakes:
 
 #: A URL of Redis; never shown, because it may hold a password.
 Url = Annotated[SecretStr | None, AfterValidator(_valid_url), Kind(URL_ALLOWED)]
-KeyPrefix = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$"), Kind("1 to 32 letters, digits, dots, underscores and hyphens")
-]
+_PREFIX_ALLOWED = "1 to 32 letters, digits, dots, underscores and hyphens"
+KeyPrefix = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$"), Kind(_PREFIX_ALLOWED)]
 
 
 class Redis(TlsSection):
@@ -182,7 +179,7 @@ class Redis(TlsSection):
             nodes = (node.rpartition(":") for node in self.nodes)
             return [(host.strip("[]"), int(port)) for host, _, port in nodes]
         parts = urlsplit(self._url)
-        return [(parts.hostname, parts.port or _PORT)] if parts.hostname else []
+        return [(parts.hostname, parts.port or 6379)] if parts.hostname else []  # 6379: the port of Redis
 
     @property
     def url_without_login(self) -> str:

@@ -17,17 +17,7 @@ import msgspec
 from msgspec import NODEFAULT, inspect
 
 from streamdedup.errors import DecodeError
-from streamdedup.wire.alerts import (
-    Alert,
-    AlertDocument,
-    AlertReader,
-    Match,
-    Time,
-    alert_json,
-    is_framed,
-    rfc_3339,
-    to_ms,
-)
+from streamdedup.wire import alerts
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.avro_walk import MAX_DEPTH
 from streamdedup.wire.formats.registry import split_frame
@@ -47,10 +37,11 @@ _PRIMITIVES: Final[dict[type[Any], str]] = {
     inspect.FloatType: "double",
     inspect.BoolType: "boolean",
 }
-_FIELDS = [field for kind in (Alert, AlertDocument, Match) for field in msgspec.structs.fields(kind)]
+_RECORDS = (alerts.Alert, alerts.AlertDocument, alerts.Match)
+_FIELDS = [field for record in _RECORDS for field in msgspec.structs.fields(record)]
 #: Texts that JSON leaves out where they are empty; null in Avro. Only matches of ``serve`` lack ``pair``.
 _NULL_TEXTS: Final = {field.name for field in _FIELDS if field.default == "" and field.name != "pair"}
-_TIMES: Final = {field.name for field in _FIELDS if Time in (field.type, *get_args(field.type))}
+_TIMES: Final = {field.name for field in _FIELDS if alerts.Time in (field.type, *get_args(field.type))}
 
 
 def _avro_type(info: Any) -> Any:
@@ -90,14 +81,14 @@ def _field(field: inspect.Field) -> dict[str, Any]:
     return {"name": field.name, "type": type_, "default": default}
 
 
-_ALERT: Final = _record(inspect.type_info(Alert))
+_ALERT: Final = _record(inspect.type_info(alerts.Alert))
 _ALERT["namespace"] = "streamdedup"
 _ALERT["fields"].append({"name": "first_match", "type": "Match"})
 #: The schema, as it is registered.
 ALERT_SCHEMA: Final = msgspec.json.encode(_ALERT).decode()
 
 
-class AvroAlerts(AlertReader):
+class AvroAlerts(alerts.AlertReader):
     """Encodes alerts in Avro, and reads those in Avro and in JSON; several threads may read."""
 
     def __init__(self, registry: Registry, subject: str) -> None:
@@ -131,20 +122,20 @@ class AvroAlerts(AlertReader):
         self._frame = b"\0" + schema_id.to_bytes(4, "big")
         return not newest_id
 
-    def encode(self, alert: Alert) -> bytes:
+    def encode(self, alert: alerts.Alert) -> bytes:
         """Encode one message, whose part is set; register the schema first if nothing has."""
         if not self._frame:
             self.register()
         fields = msgspec.to_builtins(alert)
         fields["first_match"] = fields["matches"][0]
         for record in (fields, fields["document"], *fields["matches"]):
-            record.update({name: to_ms(record[name]) for name in _TIMES & record.keys()})
+            record.update({name: alerts.to_ms(record[name]) for name in _TIMES & record.keys()})
         stream = BytesIO()
         self._avro.schemaless_writer(stream, self._parsed, fields)
         return self._frame + stream.getvalue()
 
     def as_json(self, value: bytes) -> bytes:
-        if not is_framed(value):
+        if not alerts.is_framed(value):
             return value
         schema_id, body = split_frame(value, (), "")
         if len(body) > _MAX_VALUE_BYTES:
@@ -157,7 +148,7 @@ class AvroAlerts(AlertReader):
             fields = self._avro.schemaless_reader(stream, written_by, self._parsed)
             if stream.tell() < len(body):
                 raise ValueError("bytes are left over")  # noqa: TRY301  all mistakes raise the same error
-            return alert_json(msgspec.convert(_in_json(fields), Alert))
+            return alerts.alert_json(msgspec.convert(_in_json(fields), alerts.Alert))
         except MemoryError:  # no fault of the alert, which a rebuild would leave out
             raise
         except Exception as error:  # noqa: BLE001  of fastavro, for damaged bytes and schemas: of a dozen classes
@@ -226,4 +217,4 @@ def _in_json(content: Any) -> Any:
         return {name: _in_json(part) for name, part in content.items() if part is not None or name not in _NULL_TEXTS}
     if isinstance(content, list):
         return [_in_json(part) for part in content]
-    return rfc_3339(to_ms(content.isoformat())) if isinstance(content, datetime) else content
+    return alerts.rfc_3339(alerts.to_ms(content.isoformat())) if isinstance(content, datetime) else content

@@ -103,8 +103,7 @@ def dead_letter(
 
     Args:
         time_ms: Current time. A later record time is set back to it, because brokers refuse records from the future.
-        max_bytes: Limit on key, value and headers with their framing; at least ``MIN_BYTES``. Beyond it the value is
-            truncated, then record headers are dropped, then the key is truncated, as far as needed.
+        max_bytes: Limit on key, value and headers with framing, at least ``MIN_BYTES``, which ``_fit`` keeps.
         topic_id: Kafka's id of the record's topic, for an unread record; empty if unknown.
         copy_headers: Names of the record headers that are dropped last.
     """
@@ -114,8 +113,9 @@ def dead_letter(
     attempts = 1 + (whole_number(earlier.get("attempts", "")) or 0)
     facts = _facts(record, failure, daemon, time_ms) | {"attempts": str(attempts)}
     facts |= {name: earlier[name] for name in _FACTS_OF_BYTES if name in earlier}
-    headers = tuple((name, value or b"") for name, value in record.headers if not name.startswith(PREFIX))
-    if nulls := [name for name, value in record.headers if value is None and not name.startswith(PREFIX)]:
+    own_headers = DeadLetter(record).headers
+    headers = tuple((name, value or b"") for name, value in own_headers)
+    if nulls := [name for name, value in own_headers if value is None]:
         facts["null-headers"] = _name_list(nulls)
     value = record.value
     if failure.stage is Stage.READ:

@@ -40,7 +40,6 @@ _SINGLE_FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
 _PASSED_ON: tuple[Flaw, ...] = ("source", "published_at")
 #: First bytes of keys that are more likely JSON or framed for a schema registry than ids.
 _OTHER_FORMS = (b"{", b'"', b"\0", b"\1")
-#: Cure for a key that is no id.
 KEY_ADVICE = "if the key has the id in another form, set key_format of the profile"
 _PART_CHARACTERS = 65_536  # encoded at once
 
