@@ -23,8 +23,7 @@ MAX_BATCH_BYTES = 64 * 2**20
 MAX_HEADERS = 250_000
 #: Memory that a parsed header needs beside its text, at most, in bytes.
 HEADER_BYTES = 200
-#: Decompressed bytes after which a poll begins no further record batch: the default 2,000 records of a poll, of 16 kB
-#: each.
+#: Decompressed bytes after which a poll begins no further record batch: those of 2,000 records of 16 kB.
 POLL_BYTES = 32 * 2**20
 
 

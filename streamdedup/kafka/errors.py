@@ -50,8 +50,7 @@ LOGIN_REFUSED = (
 )
 #: Error of TLS for an untrusted certificate, or a certificate of another host.
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-#: Error of the client for a TLS alert: the client reads its first four bytes as the length of an answer. The first two
-#: bytes are 0x15 for an alert and 0x03 for TLS.
+#: Error of the client for a TLS alert, whose first bytes, 0x15 and 0x03, it reads as the length of an answer.
 _FRAME_LENGTH = re.compile(r"Invalid frame length: (\d+)")
 _TLS_ALERT = 0x1503
 
@@ -76,8 +75,7 @@ _ABOVE_CLIENT_LIMIT = (
 )
 _ABOVE_TOPIC_LIMIT = "a record is larger than the topic takes; raise its max.message.bytes"
 
-#: Error of kafka-python 3.0 for a codec without its library. A codec number that Kafka does not define raises the same
-#: class of error with another text.
+#: Error of kafka-python 3.0 for a codec without its library; a codec number of no codec gives another text.
 _NO_LIBRARY = re.compile(r"Libraries for (\w+) compression codec not found")
 #: The package of each codec's library.
 _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
@@ -129,8 +127,7 @@ _ADVICE: dict[type[Exception], str] = {
     ),
     kafka_errors.KafkaConfigurationError: "the settings of the Kafka client contradict each other",
 }
-#: Errors of the client (``RuntimeError`` when its network part is closed) and of the network. They include no error of
-#: ``streamdedup.errors``, so an ``except`` clause lets those pass unchanged.
+#: Errors of the client (``RuntimeError`` if closed) and of the network; none is one of ``streamdedup.errors``.
 CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
 
 

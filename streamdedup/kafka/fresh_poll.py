@@ -12,11 +12,9 @@ from streamdedup.repeats import RepeatLimit
 
 #: Longest wait of the second poll, in seconds. A broker that has records answers within a few milliseconds.
 SECOND_POLL_S = 0.01
-#: The second poll is left out if the previous result and this first poll have fewer records together: as a rule the
-#: broker then holds no further records, and the wait would delay those of the first poll.
+#: Fewest records of the last result and this first poll together for a second poll: else the broker rarely has more.
 FEW_RECORDS = 4
-#: The second poll is left out if the first has so many bytes of values. So a batch has at most these bytes and those of
-#: one fetch.
+#: Bytes of values in a first poll after which there is no second: a batch has at most these and those of a fetch.
 ENOUGH_BYTES = 1_048_576
 
 

@@ -13,11 +13,9 @@ from streamdedup.kafka.protocols import Batch, ReadProgress, Record, Since
 from streamdedup.kafka.reader import TopicReader
 from streamdedup.position import Partition
 
-#: The last record of a partition is searched among so many offsets at its end: the last offsets may belong to markers
-#: of transactions and to records that were compacted away.
+#: Offsets at the end of a partition among which its last record is searched; the last ones may have no record.
 LOOK_BACK = 100
-#: Longest wait for the end of an open transaction, in seconds: the broker's default ``transaction.max.timeout.ms``, and
-#: a minute for the broker to abort the transaction.
+#: Longest wait for an open transaction, in seconds: default ``transaction.max.timeout.ms``, and a minute to abort it.
 OPEN_TRANSACTION_S = 960.0
 #: The search for the first record with a time reads at most so many records of a partition.
 MAX_SEARCHED = 1_000

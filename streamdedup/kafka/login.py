@@ -30,8 +30,7 @@ from streamdedup.http_client import HttpSession
 
 logger = logging.getLogger(__name__)
 
-#: Share of the lifetime of a token after which the next one is fetched. Brokers end a session with its token, and the
-#: client logs in again at 85 to 95 % of a session.
+#: Share of a token's lifetime after which the next is fetched; the client logs in again at 85 to 95 % of it.
 RENEW_SHARE: Final = 0.8
 #: Pause after a failed request for a token, and the shortest one between two requests, in seconds.
 RETRY_S: Final = 1.0

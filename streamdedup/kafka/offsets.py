@@ -20,8 +20,7 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 
-#: How much longer than the transaction timeout an open transaction may last, in seconds: Kafka aborts such transactions
-#: every 10 s.
+#: How much longer than its timeout a transaction may be open, in seconds: Kafka aborts transactions every 10 s.
 ABORT_MARGIN_S = 15.0
 #: Metadata of a committed offset; ``text`` is the attempt id, or the metadata of another program.
 _METADATA = re.compile(

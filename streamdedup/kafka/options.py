@@ -25,8 +25,7 @@ FETCH_MAX_BYTES, PARTITION_FETCH_MAX_BYTES = 16 * 1_048_576, 2 * 1_048_576
 #: Largest answer of a broker, in bytes. A fetch returns at least one record batch, however large; by default brokers
 #: take 100 MiB at most (``socket.request.max.bytes``). Below 336 MiB, which is what a TLS alert reads as (``errors``).
 RECEIVE_MAX_BYTES = 128 * 1_048_576
-#: Age at which a consumer renews its metadata, in milliseconds: the longest delay until it detects that a topic was
-#: deleted and created again, or has new partitions.
+#: Age at which a consumer renews its metadata, in milliseconds: the longest delay until it notices changed topics.
 METADATA_MAX_AGE_MS = 5_000
 #: How long a record may wait for further records of its batch, in milliseconds; a flush ends the wait.
 LINGER_MS = 5

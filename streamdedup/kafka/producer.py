@@ -27,8 +27,7 @@ from streamdedup.kafka.protocols import Batch, Message, Sink, Source
 #: How much longer than the transaction timeout to wait for a commit, or for the end of an earlier producer's
 #: transaction, in seconds. A later answer does not matter: new clients resolve the transaction first.
 COMMIT_MARGIN_S = 5.0
-#: Largest number of unacknowledged records of a ``Feeder``: enough small records to fill two record batches in each of
-#: a few partitions.
+#: Most unacknowledged records of a ``Feeder``: small ones fill two record batches in each of a few partitions.
 MAX_IN_FLIGHT_RECORDS = 5_000
 #: Largest number of unacknowledged bytes of keys, values and headers of a ``Feeder``; a longer record goes alone.
 MAX_IN_FLIGHT_BYTES = 16 * 1_048_576

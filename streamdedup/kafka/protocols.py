@@ -153,7 +153,7 @@ class Source(Protocol):
         """Make the next poll start at offsets, for the partitions that are still assigned. Never blocks."""
 
     def keep_membership(self, timeout_s: float) -> None:
-        """Wait for ``timeout_s`` and keep the membership; fetch nothing until ``poll``, not even from new partitions."""
+        """Wait ``timeout_s`` and keep the membership; fetch nothing until ``poll``, not even from new partitions."""
 
     def committed_offset(self, partition: Partition) -> CommittedOffset | None:
         """Return the group's committed offset for ``partition``, or None if there is none.

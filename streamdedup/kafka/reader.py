@@ -28,11 +28,9 @@ from streamdedup.kafka.protocols import Batch, Record, UnreadableRecord
 from streamdedup.kafka.unreadable import guard_parsing, unpack
 from streamdedup.position import Partition, Position
 
-#: Longest wait for a batch while reading to the ends, in seconds. Short: the last offsets may be invisible (aborted
-#: records, a commit marker), so it is possible that no further batch comes.
+#: Longest wait for a batch while reading to the ends, in seconds: short, because the last offsets may be invisible.
 STEP_S = 0.2
-#: How long a fetch of a single record may wait at the broker, in milliseconds: the record exists or not, and a longer
-#: wait would delay the next fetch from the same broker.
+#: How long a fetch of one record may wait at the broker, in milliseconds: longer would delay the next fetch.
 FETCH_ONE_WAIT_MS = 10
 #: Bytes of one fetch for a single record. The broker also sends a larger record, alone.
 FETCH_ONE_BYTES = 65_536

@@ -24,8 +24,7 @@ SILENT_S = 5.0
 RENEW_S = 300.0
 #: Time limit for an answer, in seconds; a later answer is overdue.
 ANSWER_S = 1.0
-#: Largest silence that one check adds, in seconds: a process that was frozen, or that worked on a long batch, gets the
-#: time to read the answers that have arrived. A waiting loop checks more often.
+#: Largest silence that one check adds, in seconds: after a freeze or a long batch there is time to read answers.
 MAX_ADDED_SILENCE_S = 3.0
 
 #: State of the last answer of Kafka: it came in time, it did not, or it is not due yet.

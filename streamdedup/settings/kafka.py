@@ -20,9 +20,7 @@ from streamdedup.settings.tls import TlsSection, is_file
 _TOPIC = re.compile(r"\A(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 #: Oldest Kafka that fences a transaction by the consumer group's generation (KIP-447).
 _TRANSACTIONS_SINCE = (2, 5)
-#: Keys of a login with user and password.
 _PASSWORD_KEYS = ("sasl_username", "sasl_password")
-#: Keys of the client at a token endpoint.
 _CLIENT_KEYS = ("sasl_client_id", "sasl_client_secret")
 #: Keys that only a login with tokens from an endpoint uses.
 _ENDPOINT_KEYS = (*_CLIENT_KEYS, "sasl_token_scope", "sasl_token_ca_file")

@@ -20,8 +20,7 @@ from streamdedup.settings.service import Service
 from streamdedup.settings.sources import read_sources
 from streamdedup.settings.validation import read_sections, report_contradictions, shown
 
-#: Tries of a request by the Redis client before the daemon receives an error: 1 + ``RETRIES`` of
-#: ``index/redis/connection.py``, which settings must not import.
+#: Tries of a request to Redis: 1 + ``RETRIES`` of ``index/redis/connection.py``, which settings must not import.
 _STORE_ATTEMPTS = 3
 #: A profile's name: part of keys in Redis, label of metrics.
 _PROFILE_NAME = re.compile(r"[a-z0-9_-]{1,32}")

@@ -35,8 +35,7 @@ ALERT_VERSION: Final = 1
 DEFAULT_MAX_MATCHES: Final = 100
 #: Largest number of bytes of one alert message, key and framing included; well below Kafka's default limit, 1,048,576.
 DEFAULT_MAX_ALERT_BYTES: Final = 900_000
-#: Smallest limit on an alert message. One match always fits, also when every byte of its ids, source and publication
-#: time is escaped and the copied headers are the longest.
+#: Smallest limit on an alert message: one match always fits, all escaped and with the longest copied headers.
 MIN_ALERT_BYTES: Final = 65_536
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

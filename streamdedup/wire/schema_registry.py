@@ -28,8 +28,7 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 #: Largest number of schemas that a schema refers to, directly or not: each takes a request.
 MAX_REFERENCES: Final = 200
-#: Time for all referred schemas, in units of ``timeout_s``. With the last request it stays below the four units that
-#: the daemon's watchdog allows.
+#: Time for all referred schemas, in units of ``timeout_s``: with the last request less than the watchdog's four.
 _REFERENCES_TIMEOUTS = 2
 _MAX_ID = 2**31 - 1  # of the API; the four bytes of a frame may hold a greater number
 #: Error codes of the API: no such subject, version, schema.

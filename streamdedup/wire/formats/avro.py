@@ -39,9 +39,8 @@ _READERS: Final[Mapping[str, Callable[..., Any]]] = {
     ),
 }
 
-# Name of a record around the value, for the writer of fastavro, and of the only field of the record. It adds no bytes.
-# It is needed because the writer finds referenced schemas in records alone, and a value may be a union. The name has no
-# namespace, because names inside would inherit it.
+# Name of a record around the value, which adds no bytes, and of its only field. The writer of fastavro finds referenced
+# schemas in records alone, and a value may be a union. Without a namespace, which names inside would inherit.
 _WHOLE = "streamdedup_value"
 
 

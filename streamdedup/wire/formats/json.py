@@ -81,7 +81,7 @@ class JsonFormat:
         return self.fields(repaired)
 
 
-value_format = JsonFormat  # as `FormatRow` wants
+value_format = JsonFormat  # for `FORMATS`
 
 
 def _plain(raw: Any) -> Any:
