@@ -121,9 +121,6 @@ def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> d
     return {name: int(settings[name]["value"]) for name in names if name in settings}
 
 
-# Checks of topics
-
-
 def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
     """Yield findings about rights and missing topics, then about the settings of the usable topics."""
     needed = {need.name: need.operations for need in needs}

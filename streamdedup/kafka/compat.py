@@ -336,8 +336,7 @@ def watch_fencing(consumer: Any, on_fenced: Callable[[FencedInstanceIdError], No
 
 def broker_version(admin: Any) -> tuple[int, ...]:
     """Return a lower bound of the broker's version, which the client infers from the supported requests."""
-    version: tuple[int, ...] = admin._manager.broker_version
-    return version
+    return tuple(admin._manager.broker_version)
 
 
 def send_request(admin: Any, request: Any) -> Any:

@@ -57,11 +57,9 @@ class KafkaSource:
         self._unreadable = guard_parsing(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
         self._other_indexes = OtherIndexWatch(consumer, options)
-        #: The client's state of each partition whose committed offset was compared with the topic id. An assignment
-        #: makes a new state, so that a partition that returns is compared again.
+        #: State of each partition whose committed offset was compared with the topic id; new after an assignment.
         self._checked_states: dict[Any, Any] = {}
-        #: Why this source is unusable; None while it is usable.
-        self._unusable_because: str | None = None
+        self._unusable_because: str | None = None  # None while this source is usable
 
     @classmethod
     def open(cls, options: KafkaOptions) -> "KafkaSource":
@@ -260,8 +258,7 @@ class KafkaSource:
         except CLIENT_ERRORS as error:
             raise translated(error, "look up the ends of the topics", self._options) from error
         for partition, end in ends.items():
-            # Fetches store the end at this place, too. Never lowered: while a transaction is open, the answer is only
-            # the last stable offset.
+            # As fetches do. Never lowered: while a transaction is open, the answer is only the last stable offset.
             states[partition].highwater = max(end, states[partition].highwater or 0)
 
     def confirm(self) -> None:

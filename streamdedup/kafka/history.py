@@ -107,10 +107,8 @@ class _ProgressReader(TopicReader):
         self._tick = tick
         self._offsets = self.existing_offsets(offsets)
         self._now_ms = now_ms
-        #: Record time by partition; absent where no search has found a record with a time.
-        self._times_ms: dict[Partition, int] = {}
-        #: Number of records that step 1 has read, by partition.
-        self._searched: Counter[Partition] = Counter()
+        self._times_ms: dict[Partition, int] = {}  # absent where no search has found a record with a time
+        self._searched: Counter[Partition] = Counter()  # records that step 1 has read
 
     def poll(self, timeout_s: float) -> Batch:
         self._tick()

@@ -112,8 +112,7 @@ class TokenLogin(KafkaLogin):
         self._fetched = ""  # only the thread writes it; `token` writes `_last`
         self._expires_at = 0.0  # monotonic time
         self._is_refused = False  # by the endpoint, at the last attempt
-        #: Why the last attempt brought no token; empty after a success.
-        self._problem = "no token yet"
+        self._problem = "no token yet"  # why the last attempt brought no token; empty after a success
         self._first_attempt_done = threading.Event()
         #: Ends the thread. Only tests set this: the thread is a daemon thread, and ends with the process.
         self._is_ended = threading.Event()

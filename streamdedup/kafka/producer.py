@@ -24,8 +24,7 @@ from streamdedup.kafka.offsets import offsets_to_commit
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Message, Sink, Source
 
-#: How much longer than the transaction timeout to wait for a commit, or for the end of an earlier producer's
-#: transaction, in seconds. A later answer does not matter: new clients resolve the transaction first.
+#: Seconds beyond the transaction timeout to wait for the end of a transaction; after it new clients resolve that.
 COMMIT_MARGIN_S = 5.0
 #: Most unacknowledged records of a ``Feeder``: small ones fill two record batches in each of a few partitions.
 MAX_IN_FLIGHT_RECORDS = 5_000
@@ -148,8 +147,7 @@ class TransactionalSink(_ProducerSink):
 
         def commit() -> None:
             if offsets := offsets_to_commit(batch):
-                # By the membership of the poll the coordinator can refuse a former member. It accepts every commit that
-                # names only the group.
+                # By the membership the coordinator refuses a former member; by the group alone it accepts any commit.
                 self._producer.send_offsets_to_transaction(offsets, batch.membership)
             self._producer.commit_transaction()
 
@@ -267,8 +265,7 @@ class Feeder:
             if not self._leave_out_if_too_large(error, topic, name):
                 self._has_failed = True
                 raise self._failure(error, topic) from error
-        # Last: after a Ctrl-C that the caller catches in the `with` block, the record must still be in flight, so that
-        # `close` waits for it and counts it.
+        # Last: after a Ctrl-C that the caller catches in the `with` block, `close` waits for the record and counts it.
         self._in_flight.popleft()
         self._in_flight_bytes -= size_bytes
         self.delivered_count += future.succeeded()

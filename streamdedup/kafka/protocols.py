@@ -17,8 +17,7 @@ import msgspec
 from streamdedup.position import Partition, Position
 from streamdedup.wire.records import Message, Record
 
-#: Record time at which to begin, in milliseconds since the epoch, for all partitions or by partition. None, or a
-#: partition that is absent: at the oldest record.
+#: Record time to begin at, in milliseconds, for all partitions or by partition; None or absent: the oldest record.
 Since = Mapping[Partition, int | None] | int | None
 
 
@@ -212,12 +211,8 @@ class Sink(Protocol):
         """Publish all ``messages`` and commit ``batch``; with exactly-once delivery in one transaction.
 
         After a normal return everything is durable. After an error the outcome is unknown: close sink *and* source,
-        open new ones, and go on from the committed offset.
-
-        Raises:
-            BrokerUnavailable: Any failure that new clients may solve.
-            MembershipEnded: The membership of the batch has ended.
-            ProducerFenced: Another live producer took over the transactional id.
+        open new ones, and go on from the committed offset. Raises ``MembershipEnded`` if the membership of the batch
+        has ended, ``ProducerFenced`` if another live producer took over the transactional id.
         """
 
     def close(self) -> None:
@@ -271,15 +266,11 @@ class History(Protocol):
         ends: Mapping[Partition, int] | None,
         starts: Mapping[Partition, int] | None = None,
     ) -> Span:
-        """Read each partition from its first record with the given time or a later one on.
+        """Read each partition from its first record since a time, with all records behind it, also earlier ones.
 
-        All records behind this record are read, also those with earlier times.
-
-        Args:
-            since_ms: Record time to begin at, for all partitions or for each; None for the oldest record.
-            ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends:
-                transactions that are open below them are waited for.
-            starts: Offset to begin at, by partition, instead of a time; only together with ``ends``.
+        ``ends`` are the offsets to stop at; partitions without one are not read. None for the present ends:
+        transactions that are open below them are waited for. ``starts`` are the offsets to begin at, instead of a
+        time; only together with ``ends``.
         """
 
 

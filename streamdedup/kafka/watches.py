@@ -44,10 +44,8 @@ class SilenceWatch:
         self._clock = clock
         self._checked_at = clock()
         self._silent_s = 0.0
-        #: Last metadata request, while the consumer joins; None after its answer.
-        self._request: Any = None
-        #: Time of the first metadata request since the last answer.
-        self._unanswered_since = 0.0
+        self._request: Any = None  # last metadata request, while the consumer joins; None after its answer
+        self._unanswered_since = 0.0  # time of the first metadata request since the last answer
 
     def reset(self) -> None:
         """End the silence, after a poll that returned something."""

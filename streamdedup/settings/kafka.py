@@ -39,8 +39,7 @@ def _upper(value: object) -> object:
 
 _TOPIC_ALLOWED = "a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"
 Topic = Annotated[str, Field(pattern=_TOPIC), Kind(_TOPIC_ALLOWED)]
-#: A comma separates names in an environment variable, so no name has one. No name begins with ``streamdedup.dlq.``: the
-#: daemon itself writes these headers of dead letters.
+#: Without commas, which separate names in a variable, and ``streamdedup.dlq.``, which begins the daemon's own headers.
 HeaderNames = Annotated[
     tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}\Z"))], ...],
     BeforeValidator(parse_list),

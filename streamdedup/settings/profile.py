@@ -185,8 +185,7 @@ class Profile(Section):
     def containment_rule(self) -> ContainmentRule | None:
         if self.containment_threshold is None:
             return None
-        # A document with more than exact_limit shingles counts as one with exact_limit + 1 (``similarity.sketch``), and
-        # could not reach a larger minimum.
+        # A document counts at most as one with exact_limit + 1 shingles (``similarity.sketch``).
         min_shingles = MIN_SHINGLES if self.exact_limit is None else min(MIN_SHINGLES, self.exact_limit + 1)
         return ContainmentRule(self.containment_threshold, min_shingles)
 

@@ -52,8 +52,7 @@ class Settings(Section):
         None values count as absent. Without ``needs_servers`` the sections of servers may lack keys.
         """
         sources = read_sources(path, overrides, environ, needs_servers=needs_servers)
-        # Not validated again: ``read_sections`` has validated each value. The first argument, None, records the passed
-        # sections as set.
+        # ``read_sections`` has validated each value. The first argument, None, records the passed sections as set.
         settings = cls.model_construct(None, **read_sections(sources))
         report_contradictions(sources, settings)
         if sources.mistakes:

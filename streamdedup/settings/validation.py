@@ -21,8 +21,7 @@ from streamdedup.settings.profile import Profile
 from streamdedup.settings.schema import KeyPath, describe_unknown, tables
 from streamdedup.settings.sources import Sources
 
-#: Values for required keys that are absent or wrong, so that pydantic builds the section: ``_section_without`` removes
-#: them again. ``read_profile`` keeps that of ``topics``.
+#: Values for required keys that are absent or wrong, with which pydantic builds the section; later removed again.
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60

@@ -18,8 +18,7 @@ from streamdedup.wire.schema_registry import RegisteredSchema, Registry, Registr
 #: records that name every id of a registry would fill the memory: a compiled schema takes a multiple of its text.
 MAX_REMEMBERED_BYTES: Final = 8 * 1024 * 1024
 _LEAST_BYTES = 16 * 1024
-#: Seconds for which a repeated batch remembers unknown ids. Otherwise a registry that allows fewer requests than the
-#: batch has unknown ids would interrupt each attempt.
+#: Seconds for which a repeated batch remembers unknown ids, so that a registry's limit on requests cannot stop it.
 UNKNOWN_S: Final = 60.0
 #: Headers in which newer serializers send the frame, which is then not in front of the value or the key.
 VALUE_ID_HEADER, KEY_ID_HEADER = "__value_schema_id", "__key_schema_id"
@@ -35,8 +34,7 @@ class CompiledSchema(NamedTuple):
     names: Collection[str]
 
 
-#: Makes a value of fields by name. ``SchemaCompiler`` returns writers without the frame, ``RegistryFormat.writer``
-#: writers with it.
+#: Makes a value of fields by name: without the frame from ``SchemaCompiler``, with it from ``RegistryFormat``.
 Write = Callable[[Mapping[str, Any]], bytes]
 
 
@@ -67,8 +65,7 @@ class RegistryFormat:
         self._id_header = id_header
         #: Readers by schema id, the last used at the end. They are kept, because a schema never changes under its id.
         self._readers: dict[int | UUID, _Remembered] = {}
-        #: Connection of the present batch; None between batches.
-        self._session: RegistrySession | None = None
+        self._session: RegistrySession | None = None  # of the present batch
         #: Ids that the registry lacks, until the next batch; after an interrupted one for ``UNKNOWN_S``.
         self._unknown: dict[int | UUID, DecodeError] = {}
         self._unknown_until = 0.0  # monotonic time
