@@ -155,7 +155,6 @@ def translated(
 
 
 def connection_error(error: Exception, doing: str, options: KafkaOptions) -> StreamdedupError:
-    """Return the error for a failed connection, with its likely cause."""
     result = translated(error, doing, options)
     text = described(error, options)
     cause = next((cause for part, cause in _CAUSES.items() if part in text), None)

@@ -80,7 +80,6 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
         return self._last
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the last password or token, to be kept out of error texts."""
         return (self._last,) if self._last else ()
 
 

@@ -96,7 +96,6 @@ def first_offsets(
 
 
 def offsets_to_commit(batch: Batch) -> dict[Any, Any]:
-    """Return the offsets to commit for ``batch``, as the client takes them."""
     offsets = {}
     for partition, offset in batch.next_offsets.items():
         metadata, topic_id = batch.metadata, batch.topic_ids.get(partition.topic, "")

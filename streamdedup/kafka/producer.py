@@ -130,8 +130,6 @@ class _ProducerSink(ABC):
 
 
 class TransactionalSink(_ProducerSink):
-    """Messages and offsets of a batch in one transaction."""
-
     def _publish(self, messages: Sequence[Message], batch: Batch) -> None:
         """Take the steps: 1. begin, 2. send, 3. check each message, 4. add offsets under the membership, 5. commit."""
         if messages or batch:
@@ -230,7 +228,6 @@ class Feeder:
     def flush(self) -> None:
         """Wait until every record is stored, at most ``delivery_timeout_s``; raise as ``send``."""
         self._raise_if_unusable()
-        # Only the futures tell whether records are stored.
         with contextlib.suppress(KafkaError):
             self._producer.flush(timeout=self._options.delivery_timeout_s)
         while self._in_flight:

@@ -98,7 +98,6 @@ class Batch:
 
     @cached_property
     def starts(self) -> Mapping[Partition, int]:
-        """The offset of the first record by partition."""
         starts: dict[Partition, int] = {}
         for position in self.positions():
             starts.setdefault(position.topic_partition, position.offset)
@@ -205,8 +204,6 @@ class Source(Protocol):
 
 
 class Sink(Protocol):
-    """Publishes the result of a batch."""
-
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
         """Publish all ``messages`` and commit ``batch``; with exactly-once delivery in one transaction.
 
@@ -275,7 +272,5 @@ class History(Protocol):
 
 
 class Transport(Protocol):
-    """Opens sources and sinks; the loop opens new ones after a failure."""
-
     def open(self) -> tuple[Source, Sink]:
-        """Open a source, and a sink that commits its batches."""
+        """Open a source, and a sink that commits its batches; after a failure the loop opens new ones."""

@@ -45,7 +45,6 @@ class _Reader:
         self._options = options
         config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
-        # A list that the client fills during a poll; empty it before each poll.
         self._unreadable = guard_parsing(self._consumer, config["max_poll_records"], keeps_rests=keeps_rests)
 
     def close(self) -> None:

@@ -18,12 +18,11 @@ from streamdedup.settings.kinds import WORD, Kind, write_text
 
 #: Key and text of each mistake, or of each hint, in a section.
 Mistakes = Iterator[tuple[str, str]]
-#: Suffixes of attributes that hold a time. Their keys have no suffix, because in a file the value has a unit.
+#: Suffixes of attributes that hold a time. Keys have none, because in a file the value has a unit.
 _UNIT_SUFFIXES = ("_ms", "_s")
 
 
 def key_of(name: str) -> str:
-    """Return an attribute's key: its name without the unit."""
     for suffix in _UNIT_SUFFIXES:
         name = name.removesuffix(suffix)
     return name

@@ -58,9 +58,7 @@ WORD = Kind("one of the words")
 
 #: A number and its unit, white space between them allowed. ASCII digits only, few enough for a float to be finite.
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)")
-#: Seconds in each unit of a duration.
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-#: Bytes in each unit of a size.
 BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 
@@ -136,7 +134,6 @@ def parse_whole(value: object) -> int:
 
 
 def parse_number(value: object) -> float:
-    """Read a finite number."""
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             number = float(value)

@@ -157,7 +157,6 @@ class Profile(Section):
     """Seed of the hash functions of the signatures."""
 
     def shingle_options(self) -> ShingleOptions:
-        """Return the options with which documents are compared."""
         return replace(self._options_without_stop_shingles(), stop_shingles=self._stop_shingles)
 
     def _options_without_stop_shingles(self) -> ShingleOptions:

@@ -201,7 +201,6 @@ class Redis(TlsSection):
         return _auth_arguments(self.sentinel_username or "", self.secret("sentinel_password") or "")
 
     def tls_arguments(self) -> dict[str, Any]:
-        """Return the TLS arguments of redis-py; none without TLS."""
         if not self.uses_tls:
             return {}
         # For a single server the scheme of the URL selects TLS.

@@ -91,7 +91,6 @@ def _unusable_files(ca: Path | None, cert: Path | None, key: Path | None) -> Mis
 
 
 def _mistake_of(load: Callable[[], object], wrong_content: str) -> str | None:
-    """Return the mistake that ``load`` finds in a file."""
     try:
         load()
     except OSError as error:

@@ -56,5 +56,4 @@ def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
 
 
 def encode_fields(fields: Mapping[str, str | int | None]) -> bytes:
-    """Return the fields that are not None as a JSON object."""
     return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
