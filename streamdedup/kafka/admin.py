@@ -109,7 +109,7 @@ def may_be_compacted(options: KafkaOptions) -> bool:
 
 
 def cleanup_policies(options: KafkaOptions) -> dict[str, str]:
-    """Return the cleanup policy by input topic, without topics whose settings the user or the broker does not tell."""
+    """Return the cleanup policy by input topic, as far as it can be read; none for brokers with ``api_version``."""
     if options.api_version is not None:
         return {}
     resources = [ConfigResource(ConfigResourceType.TOPIC, name, {CLEANUP: None}) for name in options.topics]

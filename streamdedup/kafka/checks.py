@@ -223,9 +223,8 @@ def _duration_text(duration_ms: int) -> str:
 
 def alter_topic_command(options: KafkaOptions, topic: str, configs: Mapping[str, str]) -> str:
     """Return Kafka's command line that changes topic settings. Public for tests."""
-    words: Sequence[str] = ("kafka-configs.sh", "--bootstrap-server", options.bootstrap_servers)
-    if options.security_protocol != "PLAINTEXT":
-        # A placeholder: the program reads TLS and login from a file of the administrator.
-        words = (*words, "--command-config", "admin.properties")
+    # A placeholder: the program reads TLS and login from a file of the administrator.
+    login = () if options.security_protocol == "PLAINTEXT" else ("--command-config", "admin.properties")
+    words = ("kafka-configs.sh", "--bootstrap-server", options.bootstrap_servers, *login, "--alter")
     added = ",".join(f"{key}={value}" for key, value in configs.items())
-    return shlex.join((*words, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", added))
+    return shlex.join((*words, "--entity-type", "topics", "--entity-name", topic, "--add-config", added))

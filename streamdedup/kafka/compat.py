@@ -139,7 +139,7 @@ def force_close(producer: Any) -> None:
     producer._closed = True
 
 
-# Partitions without a leader
+# Records, metadata and offsets
 
 _client_request_offsets = Fetcher._send_list_offsets_requests
 
@@ -154,9 +154,6 @@ async def _request_all_offsets(fetcher: Any, timestamps: Mapping[Any, int]) -> t
     leaderless = {partition for partition in timestamps if leader(partition) in {None, -1}}
     offsets, to_repeat = await _client_request_offsets(fetcher, timestamps)
     return offsets, to_repeat | leaderless
-
-
-# Records, metadata and offsets
 
 
 def has_fetched(consumer: Any) -> bool:

@@ -77,7 +77,6 @@ _ABOVE_TOPIC_LIMIT = "a record is larger than the topic takes; raise its max.mes
 
 #: Error of kafka-python 3.0 for a codec without its library; a codec number of no codec gives another text.
 _NO_LIBRARY = re.compile(r"Libraries for (\w+) compression codec not found")
-#: The package of each codec's library.
 _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 
 _LACKS_RIGHTS = "Kafka refuses us: the user lacks rights"

@@ -1,4 +1,4 @@
-"""The committed offsets of the group, their metadata, and topic ids.
+"""The committed offsets of the group, their metadata, and topic ids; first offsets since a time.
 
 The metadata of a committed offset are the attempt id (``daemon.attempts``), the topic incarnation and the topic id,
 with blanks between them. The topic id shows offsets that a deleted topic has left to a new topic of the same name; a

@@ -11,7 +11,6 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 
 from streamdedup.kafka.login import KafkaLogin
 
-#: Client id, for quotas and logs of the broker.
 CLIENT_ID = "streamdedup"
 #: Pause between two tries of a request of a producer, in milliseconds. The producer also pauses once in every
 #: transaction that directly follows another: 100 (the default) limits a daemon to 9 a second, 20 allows 160.

@@ -27,7 +27,6 @@ ANSWER_S = 1.0
 #: Largest silence that one check adds, in seconds: after a freeze or a long batch there is time to read answers.
 MAX_ADDED_SILENCE_S = 3.0
 
-#: State of the last answer of Kafka: it came in time, it did not, or it is not due yet.
 _Answer = Literal["in time", "overdue", "awaited"]
 
 

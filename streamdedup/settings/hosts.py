@@ -13,7 +13,6 @@ from streamdedup.settings.kinds import LISTED, Kind, parse_list, write_list
 _HOST_NAME = re.compile(r"(?=.{1,254}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 #: One server: name, IPv4 address or bracketed IPv6 address, and port.
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
-#: Accepted servers, for messages and documentation.
 SERVERS_ALLOWED = 'servers as "host:port"'
 #: Advice for networks that are known to be safe.
 ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"

@@ -21,7 +21,6 @@ _BEGINNINGS = ("redis://", "rediss://", "unix://")
 CONNECT_TIMEOUT_S = 1.0
 #: Advice for a URL with a user and no password: redis-cli takes such a user for the password.
 LONE_USER = "write redis://:PASSWORD@HOST for a password alone, redis://USER:@HOST for a user that needs none"
-#: Accepted URLs, for messages and documentation.
 URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
 
 
@@ -262,7 +261,6 @@ class Redis(TlsSection):
         parts = urlsplit(self._url)
         if self.mode == "single":
             has_login = bool(self.password or self.credential_provider or parts.password is not None)
-            # A Unix socket is on this machine.
             if has_login and parts.scheme == "redis" and not is_loopback(parts.hostname or ""):
                 yield "url", f"sends a login in clear to another machine; use rediss://, or {ALLOW_PLAINTEXT}"
         elif (self.password or self.sentinel_password or self.credential_provider) and not all(

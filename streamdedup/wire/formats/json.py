@@ -24,7 +24,7 @@ _ESCAPE_BYTES = 6
 
 
 class JsonFormat:
-    """Reads all fields at once; of a long value the raw texts before, of a bad one the needs of a deletion after."""
+    """Reads all fields at once, of a long value the raw texts first; after a failure only the fields of a deletion."""
 
     def __init__(self, wanted_fields: WantedFields) -> None:
         self._wanted = wanted_fields
