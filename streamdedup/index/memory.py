@@ -1,17 +1,15 @@
 """The index in memory: the specification for the index in Redis, and the index of ``scan`` and ``Index.in_memory``.
 
-Commands on files (``cli.collection``) and ``library`` construct it; the simulation's server extends it, and knows its
-private attributes (tests/simulation/server.py). Read ``index.contract`` first: the methods do in plain Python what the
-contract says, and its rules explain the conditions here. A change of behaviour touches ``index.redis`` too.
+Commands on files (``cli.collection``) and ``library`` construct it; the server of the simulation extends it, and uses
+its private attributes (tests/simulation/server.py). Read ``index.contract`` first: its rules explain the conditions
+here. A change of behaviour touches ``index.redis`` too.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from streamdedup import clock
 from streamdedup.index.cluster_sets import ClusterSet
@@ -30,11 +28,14 @@ from streamdedup.index.values import (
     COPIES_CAP,
     PUBLISHED,
     SHOWN_OF_FULL,
+    BandKeys,
     ClusterCounts,
-    Fence,
+    Fences,
     Fingerprint,
     FoundNearCapacity,
     Hits,
+    NamedCluster,
+    NumberAndDigest,
     Opening,
     StoreStats,
     claim_lifetime,
@@ -66,8 +67,8 @@ class MemoryIndex(MemoryPartitions):
         self._copies: ExpiringDict[bytes, dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
         #: By the number of the first document.
         self._cluster_sets: ExpiringDict[int, ClusterSet] = ExpiringDict(lifetime_ms, now_ms)
+        #: Removals of copies so far; and by ``_cell`` of contents, their number at the last removal in the cell.
         self._removals_count = 0
-        #: By ``_cell`` of contents, the value of ``_removals_count`` at the last removal of a document.
         self._last_removals: dict[int, int] = {}
         self._claims: ExpiringDict[bytes, Position] = ExpiringDict(lifetime_ms and claim_lifetime(lifetime_ms), now_ms)
 
@@ -91,7 +92,7 @@ class MemoryIndex(MemoryPartitions):
     def insert_entries(
         self,
         entries: Sequence[IndexEntry],
-        fences: Sequence[Fence],
+        fences: Fences,
         encoded: Sequence[bytes] | None = None,  # noqa: ARG002  an argument of the contract
     ) -> list[InsertResult]:
         self._check_fences(fences)
@@ -105,22 +106,20 @@ class MemoryIndex(MemoryPartitions):
             self._entries.set(entry.number, entry)
         return InsertResult(state, stored if state in RETURNING_STATES else None)
 
-    def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
+    def replace_entries(self, entries: Sequence[IndexEntry], fences: Fences) -> None:
         self._check_fences(fences)
         for entry in entries:
             if decide_version(self._entries.get(entry.number), entry) in (InsertState.CREATED, InsertState.REPLACED):
                 lifetime_ms = self._lifetime_ms and marker_lifetime(self._lifetime_ms)
                 self._entries.set(entry.number, entry, lifetime_ms if entry.deleted else None)
 
-    def set_clusters(
-        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]
-    ) -> list[ClusterCounts]:
+    def set_clusters(self, clusters: Sequence[NamedCluster], fences: Fences) -> list[ClusterCounts]:
         self._check_fences(fences)
         for number, position, cluster in clusters:
             entry = self._entries.get(number)
             if cluster != number and entry is not None and not entry.deleted and entry.position == position:
                 if entry.cluster != cluster:
-                    # A document that joins none yet may have expired and come again: its earlier version is in the set.
+                    # The set of the new cluster may have an earlier version of a document that expired and came again.
                     self._leave_cluster(number, cluster if entry.cluster == number else entry.cluster)
                 self._entries.amend(number, replace(entry, cluster=cluster))
                 members = self._cluster_set(cluster)
@@ -128,7 +127,7 @@ class MemoryIndex(MemoryPartitions):
                 self._cluster_sets.set(cluster, members)
         return [self._cluster_set(cluster).counts for _, _, cluster in clusters]
 
-    def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
+    def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Fences) -> None:
         self._check_fences(fences)
         for number, cluster in members:
             self._leave_cluster(number, cluster)
@@ -141,9 +140,7 @@ class MemoryIndex(MemoryPartitions):
         members = self._cluster_sets.get(cluster) or ClusterSet(cluster)
         return members.with_first(self._entries.get(cluster))
 
-    def insert_and_look_up(
-        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
-    ) -> Hits:
+    def insert_and_look_up(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> Hits:
         self._check_fences(fences)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
@@ -166,9 +163,7 @@ class MemoryIndex(MemoryPartitions):
                     hits[member] = hits.get(member, 0) + 1
         return Hits(candidates, full, frozenset(near_capacity))
 
-    def remove_from_buckets(
-        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
-    ) -> None:
+    def remove_from_buckets(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> None:
         self._check_fences(fences)
         for number, keys in zip(numbers, band_keys.tolist(), strict=True):
             for band_and_key in enumerate(keys):
@@ -187,26 +182,23 @@ class MemoryIndex(MemoryPartitions):
         return members
 
     def insert_copies(
-        self,
-        documents: Sequence[tuple[int, bytes]],
-        fences: Sequence[Fence],
-        near_capacity: FoundNearCapacity | None = None,
+        self, documents: Sequence[NumberAndDigest], fences: Fences, near_capacity: FoundNearCapacity | None = None
     ) -> list[list[int]]:
         self._check_fences(fences)
         if near_capacity is not None:
-            removals_count = near_capacity.removals[0]  # before the documents were read
             for number, digest in near_capacity.documents:
-                if self._last_removals.get(_cell(digest), 0) <= removals_count:  # no removal since (rule 9)
+                # Unless a copy was removed since the document was read (rule 9).
+                if self._last_removals.get(_cell(digest), 0) <= near_capacity.removals[0]:
                     self._insert_copy(number, digest)
         return [self._insert_copy(number, digest) for number, digest in documents]
 
     def _insert_copy(self, number: int, digest: bytes) -> list[int]:
         copies = [member for member in self._copies.get(digest) or {} if member != number]
-        # Of a full bucket the oldest member falls out: its entry expires first, and members are hints.
+        # A full bucket loses its oldest member: its entry expires first, and members are hints.
         self._copies.set(digest, dict.fromkeys([number, *copies[: COPIES_CAP - 1]]))
         return copies
 
-    def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+    def remove_copies(self, documents: Sequence[NumberAndDigest], fences: Fences) -> None:
         self._check_fences(fences)
         for number, digest in documents:
             copies = self._copies.get(digest) or {}
@@ -217,10 +209,10 @@ class MemoryIndex(MemoryPartitions):
             self._last_removals[_cell(digest)] = self._removals_count
 
     def copy_removals(self) -> dict[int, int]:
-        return {0: self._removals_count}  # of the only slot
+        return {0: self._removals_count}  # there is one slot
 
     def save_pending_matches(
-        self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
+        self, pending: Sequence[tuple[Position, PendingMatches]], fences: Fences
     ) -> list[PendingMatches]:
         self._check_fences(fences)
         saved = []
@@ -237,20 +229,18 @@ class MemoryIndex(MemoryPartitions):
         return saved
 
     def claim_pairs(
-        self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence], extended_keys: Sequence[bytes] = ()
+        self, claims: Sequence[tuple[bytes, Position]], fences: Fences, extended_keys: Sequence[bytes] = ()
     ) -> list[bool]:
         self._check_fences(fences)
         owned = []
         for pair_key, position in claims:
             # ``PUBLISHED`` takes the pair from any owner (rule 8).
-            stored_owner = None if position == PUBLISHED else self._claims.get(pair_key)
-            owner = stored_owner or position
+            owner = position if position == PUBLISHED else self._claims.get(pair_key) or position
             self._claims.set(pair_key, owner)
             owned.append(owner == position)
         for pair_key in extended_keys:
-            stored_owner = self._claims.get(pair_key)
-            if stored_owner is not None:
-                self._claims.set(pair_key, stored_owner)
+            if (owner_to_extend := self._claims.get(pair_key)) is not None:
+                self._claims.set(pair_key, owner_to_extend)
         return owned
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
@@ -264,8 +254,7 @@ class MemoryIndex(MemoryPartitions):
     def count_connections(self) -> int:
         return 0
 
-    def ping(self) -> None:
-        """Return at once: memory always answers."""
+    def ping(self) -> None: ...
 
     def stats(self) -> StoreStats:
         return StoreStats(used_bytes=None, limit_bytes=None)
@@ -276,21 +265,20 @@ class MemoryIndex(MemoryPartitions):
     def count_claims(self) -> int:
         return len(self._claims)
 
-    def close(self) -> None:
-        """Do nothing: memory has no connection."""
+    def close(self) -> None: ...
 
     # IndexReader
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
         return self.open(fingerprint, create=False)
 
-    def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
+    def look_up(self, numbers: Sequence[int], band_keys: BandKeys) -> Hits:
         buckets = [
             [list(self._live_members(band_and_key)) for band_and_key in enumerate(keys)] for keys in band_keys.tolist()
         ]
         return hits_of_members(numbers, buckets, self._bucket_cap)
 
-    def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
+    def look_up_copies(self, documents: Sequence[NumberAndDigest]) -> list[list[int]]:
         return [
             [member for member in self._copies.get(digest) or () if member != number] for number, digest in documents
         ]

@@ -1,7 +1,7 @@
 """Partitions in memory, the base class of ``MemoryIndex``: fences, high-water marks and announced attempts.
 
-The specification for ``redis.partitions``, which a change of behaviour touches too. Read ``index.contract`` first: its
-rules 6, 7 and 11 explain the conditions here.
+The specification for ``redis.partitions``, which a change touches too. Read ``index.contract`` first: its rules 6, 7
+and 11 explain the conditions here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +14,7 @@ from streamdedup.index.values import (
     AnnouncedAttempt,
     BrokerState,
     Fence,
+    Fences,
     Fingerprint,
     PartitionState,
     is_recreated,
@@ -29,15 +30,13 @@ class MemoryPartitions:
         self._now_ms = now_ms
         #: None while there is no index; ``MemoryIndex.open`` sets the fingerprint.
         self._fingerprint: Fingerprint | None = None
-        #: The generation of each fence; the writer is always this object.
+        #: The generation of each fence. There is one writer, this object.
         self._fences: dict[Partition, int] = {}
         self._high_water_marks: dict[Partition, int] = {}
         #: Topic incarnation and topic id for each high-water mark.
         self._incarnations: dict[Partition, tuple[int, str]] = {}
-        #: Topic ids before the present one, by partition. A call with such an id belongs to a topic that was deleted.
+        #: Topic ids before the present one, by partition: those of deleted topics.
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
-        #: Last announced attempt of each partition. Where it does not know the committed one, the index has gone back
-        #: to an earlier time, or another index was used (rule 11).
         self._announced: dict[Partition, AnnouncedAttempt] = {}
         self._pending_matches: ExpiringDict[Position, PendingMatches] = ExpiringDict(lifetime_ms, now_ms)
 
@@ -65,11 +64,9 @@ class MemoryPartitions:
         incarnation, _ = self._incarnations[partition]
         high_water_mark = max(self._high_water_marks.get(partition, 0), start)
         self._high_water_marks[partition] = high_water_mark
-        # Delete pending matches that are committed, and those of an earlier incarnation, which never will be.
         for position in self._pending_matches.all_keys():
-            if position.topic_partition == partition and (
-                position.incarnation != incarnation or position.offset < start
-            ):
+            is_left = position.incarnation != incarnation or position.offset < start  # of a deleted topic, or committed
+            if position.topic_partition == partition and is_left:
                 self._pending_matches.drop(position)
         return Fence(partition, generation, high_water_mark, committed_id, incarnation, recreated)
 
@@ -97,12 +94,7 @@ class MemoryPartitions:
         return PartitionState(high_water_mark, incarnation, topic_id, (self._attempt(partition),))
 
     def announce(
-        self,
-        attempt_id: str,
-        fences: Sequence[Fence],
-        starts: Mapping[Partition, int],
-        *,
-        committed_id: str | None = None,
+        self, attempt_id: str, fences: Fences, starts: Mapping[Partition, int], *, committed_id: str | None = None
     ) -> None:
         self._check_fences(fences)
         attempts = {}
@@ -123,14 +115,14 @@ class MemoryPartitions:
     def unfence(self, partition: Partition) -> None:
         self._fences.pop(partition, None)
 
-    def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
+    def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Fences) -> None:
         self._check_fences(fences)
         for partition, offset in ends.items():
             self._high_water_marks[partition] = max(self._high_water_marks.get(partition, 0), offset)
         for position in positions:
             self._pending_matches.drop(position)
 
-    def _check_fences(self, fences: Sequence[Fence]) -> None:
+    def _check_fences(self, fences: Fences) -> None:
         if fences and self._fingerprint is None:
             raise IndexLost("the index is gone")
         for fence in fences:

@@ -1,7 +1,6 @@
-"""Value types in the index contract (``index.contract``) besides index entries, and the times to live.
+"""The arguments and results of the index contract (``index.contract``) besides index entries, and the times to live.
 
-Used by the stores and all callers of the contract. A change of ``is_recreated`` touches
-``redis/lua/raise_high_water_mark.lua``, a change of a time to live docs/redis.md.
+A change of ``is_recreated`` touches ``redis/lua/raise_high_water_mark.lua``, a change of a time to live docs/redis.md.
 """
 
 from collections import Counter
@@ -9,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streamdedup.position import Partition, Position
 
@@ -28,7 +30,7 @@ Fingerprint = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The result of opening an index; ``advisories`` are texts about fingerprint differences that affect few pairs."""
+    """The opening of an index; ``advisories`` are texts about fingerprint differences that affect few pairs."""
 
     is_created: bool
     advisories: tuple[str, ...] = ()
@@ -62,14 +64,16 @@ class Fence:
         return Position(*self.partition, offset, self.incarnation)
 
 
+Fences = Sequence[Fence]
+
+
 class BrokerState(NamedTuple):
     """Partition state in Kafka at the fence.
 
     Attributes:
-        topic_id: Empty when the broker does not tell the id.
-        end: Offset after the last record, or None when unknown.
-        incarnation: Topic incarnation that was committed with an offset. An index that has never seen the partition
-            counts on from it.
+        topic_id: Empty when unknown.
+        end: Offset after the last record; None when unknown.
+        incarnation: Topic incarnation committed with the offset, for an index that has never seen the partition.
     """
 
     topic_id: str = ""
@@ -81,9 +85,9 @@ UNKNOWN_BROKER_STATE = BrokerState()
 
 
 def is_recreated(high_water_mark: int, topic_id: str, state: BrokerState) -> bool:
-    """Tell whether a topic was deleted and created again after a high-water mark was stored (rule 6).
+    """Tell whether a topic was created again since a high-water mark was stored, with ``topic_id`` (rule 6).
 
-    ``topic_id`` was stored with the high-water mark. ``redis/lua/raise_high_water_mark.lua`` has the same rule.
+    ``redis/lua/raise_high_water_mark.lua`` has the same rule.
     """
     has_other_id = bool(topic_id and state.topic_id) and topic_id != state.topic_id
     return has_other_id or (state.end is not None and state.end < high_water_mark)
@@ -110,7 +114,8 @@ class AnnouncedAttempt(NamedTuple):
 class PartitionState:
     """Partition state in the index; without a high-water mark the index has never seen the partition.
 
-    ``attempts`` are the different announced attempts of the slots; an empty one for a slot without an attempt.
+    ``attempts`` are the different announced attempts of the slots, the default ``AnnouncedAttempt`` among them for a
+    slot without any.
     """
 
     high_water_mark: int | None
@@ -143,22 +148,27 @@ class PartitionState:
         return all(attempt.knows(committed_id) for attempt in self.attempts)
 
     def gap_start(self, committed_id: str) -> int:
-        """Return where the missing records begin, where at least one slot does not know a committed attempt."""
+        """Return the offset from which a slot may lack records; some slot does not know the committed attempt."""
         return min(attempt.start or 0 for attempt in self.attempts if not attempt.knows(committed_id))
 
 
 # Buckets
 
 
+#: Band keys of n documents: uint32 (n, bands).
+BandKeys = NDArray[np.uint32]
+#: A document number and the content digest of the document.
+NumberAndDigest = tuple[int, bytes]
+
+
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The result of looking up documents in their buckets; documents are named by their rows in the call.
+    """The other members of the buckets of some documents, which are named by their rows in the call.
 
     Attributes:
-        candidates: For each document the other members of its buckets: ``{17: 3}`` for one that shares the buckets of
-            three bands with document 17.
-        full: Number of full buckets by document, for documents with at least one.
-        near_capacity: Documents with a bucket that other members fill at least by half, and that accepts the document.
+        candidates: By row; ``{17: 3}`` for a document that shares the buckets of three bands with document number 17.
+        full: Number of full buckets by row, for documents with at least one.
+        near_capacity: Rows with a bucket that other members fill at least by half, and that accepts the document.
     """
 
     candidates: list[dict[int, int]]
@@ -166,12 +176,12 @@ class Hits:
     near_capacity: frozenset[int] = frozenset()
 
 
-#: Chooses the shown members of full buckets; of its own, so that the library leaves the program's generator alone.
+#: Chooses the shown members of full buckets, without a change to the random numbers of a program that uses the library.
 _random = Random()  # noqa: S311  no secret
 
 
 def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
-    """Return the hits of documents of which ``buckets[row]`` has the members of each bucket."""
+    """Return the hits of ``IndexReader.look_up`` for documents of which ``buckets[row]`` has the members by bucket."""
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()
     near_capacity: set[int] = set()
@@ -194,28 +204,32 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
 
 @dataclass(frozen=True, slots=True)
 class FoundNearCapacity:
-    """Members of buckets near capacity: numbers with content digests, to be inserted in the buckets of exact copies.
+    """Members of buckets near capacity, to be inserted in the buckets of exact copies, the latest last.
 
     ``removals`` is the result of ``DocumentStore.copy_removals`` before the members were read.
     """
 
-    documents: Sequence[tuple[int, bytes]]
+    documents: Sequence[NumberAndDigest]
     removals: Mapping[int, int]
 
 
 # Clusters
 
+#: A document number, the position of the document's entry, and the number of the first document of a cluster; the
+#: document's own number where it joins no cluster.
+NamedCluster = tuple[int, Position, int]
+
 
 class ClusterCounts(NamedTuple):
-    """Numbers of a cluster: exact below ``CLUSTER_SIZE_CAP`` documents; a larger one counts only its first documents.
+    """Counts and times of a cluster; those of its first ``CLUSTER_SIZE_CAP`` documents in a larger one.
 
     All but ``size`` are 0 for an empty cluster set.
 
     Attributes:
-        size: Documents, at most ``CLUSTER_SIZE_CAP``.
         sources: Distinct sources; documents without a source do not count.
-        earliest: Number of the document with the smallest record time; among equal times, with the smallest partition
-            and offset. ``since_ms`` is its record time.
+        earliest: Number of the document with the smallest record time, ``since_ms``; among equal times, with the
+            smallest partition and offset.
+        until_ms: Greatest record time.
     """
 
     size: int
@@ -244,19 +258,19 @@ class StoreStats:
 
 
 def claim_lifetime(lifetime_ms: int) -> int:
-    """Return how long a claim lives at least after the last request for it: two lifetimes of index entries.
+    """Return the least time to live of a claim after the last request for it: two lifetimes of index entries.
 
-    The entries of both documents expire within the first lifetime. The second covers replays: until ``retention_slack``
-    later, which is less than a lifetime, a position may be processed again, or a document inserted again.
+    The entries of both documents expire within the first lifetime. The second covers replays, which may come up to
+    ``retention_slack`` later, less than a lifetime.
     """
     return 2 * lifetime_ms
 
 
 def marker_lifetime(lifetime_ms: int) -> int:
-    """Return how long a deletion marker lives: four lifetimes, longer than any claim.
+    """Return the time to live of a deletion marker: four lifetimes, longer than any claim.
 
-    Without the marker, from which a document that is inserted again takes its incarnation, its pairs would have the
-    keys of the claims from before the deletion, and would not be alerted. A store may keep a claim for three lifetimes,
-    and a replay of the other document may request it until ``retention_slack`` after the deletion.
+    A document that is inserted again takes its incarnation from the marker. Without it the pairs would have the keys of
+    the claims from before the deletion, and would not be alerted. A store may keep a claim for three lifetimes, and a
+    replay of the other document may request the claim until ``retention_slack`` after the deletion.
     """
     return 4 * lifetime_ms

@@ -38,7 +38,7 @@ def test_calls_of_several_round_trips_are_sent_once_and_in_order(monkeypatch):
         return [command.parts[-1] for command in commands]
 
     calls = [scripts.Call(next(iter(scripts.read_scripts())), [b"key"], [0, number]) for number in range(5)]
-    assert scripts.Scripts(SimpleNamespace(send_raw=send_raw)).run(calls) == [0, 1, 2, 3, 4]
+    assert scripts.Scripts(SimpleNamespace(send_raw=send_raw), b"any").run(calls) == [0, 1, 2, 3, 4]
     assert round_trips == [2, 2, 1]
 
 
@@ -52,7 +52,7 @@ def test_scripts_are_loaded_where_any_server_lacks_one():
 
     servers = SimpleNamespace(send_raw=send_raw, ask_masters=lambda _command, source: loaded.append(source))
     calls = [scripts.Call(next(iter(scripts.read_scripts())), [b"key"], [number]) for number in range(2)]
-    assert scripts.Scripts(servers).run(calls) == [0, 1]
+    assert scripts.Scripts(servers, b"any").run(calls) == [0, 1]
     assert len(loaded) == len(scripts.read_scripts())
 
 

@@ -9,7 +9,6 @@ from streamdedup.findings import Finding
 from streamdedup.index.backend import IndexParameters, ServerFacts
 from streamdedup.index.redis.checks import check_redis, read_facts, require_usable, software
 from streamdedup.index.redis.inspection import RedisInspector
-from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.servers import Servers
@@ -21,7 +20,7 @@ from streamdedup.index.values import Fingerprint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisOptions:
-    """Options that all indexes of an installation share; ``RedisIndexOptions`` are the options of one index.
+    """Options that all indexes of an installation share; ``RedisIndexOptions`` are those of one index.
 
     ``address`` is shown to the operator. The servers at ``tcp_addresses`` are asked about TLS if none answers.
     """
@@ -70,8 +69,8 @@ class RedisBackend:
         return require_usable(self.shared_servers)
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
-        keys = [self._keys(name) for name in self._parameters]
-        guards = [index_keys.guard(slot) for index_keys in keys for slot in range(index_keys.slots_count)]
+        all_keys = [self._index_options(name).keys() for name in self._parameters]
+        guards = [keys.guard(slot) for keys in all_keys for slot in range(keys.slots_count)]
         # For an ACL rule: all keys begin with the hash tag {prefix:profile:slot}.
         key_pattern = f"~{{{self._options.prefix}:*"
         try:
@@ -80,17 +79,14 @@ class RedisBackend:
             )
         except StoreUnavailable as error:
             # For a wrong TLS setting the client raises the same error as for an absent server.
-            options, has_url = self._options, self.mode == "single"
-            mismatch = tls_mismatch(options.tcp_addresses, uses_tls=options.uses_tls, has_url=has_url)
+            uses_tls, has_url = self._options.uses_tls, self.mode == "single"
+            mismatch = tls_mismatch(self._options.tcp_addresses, uses_tls=uses_tls, has_url=has_url)
             if mismatch is None:
                 raise
             raise StoreMisconfigured(f"{mismatch} [{error}]") from error
 
     def _namespace(self, name: str) -> str:
         return f"{self._options.prefix}:{name}"
-
-    def _keys(self, name: str) -> Keys:
-        return Keys(self._namespace(name), self._parameters[name].bands, self._options.shards)
 
     def _index_options(self, name: str) -> RedisIndexOptions:
         parameters = self._parameters[name]

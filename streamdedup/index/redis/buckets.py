@@ -1,19 +1,19 @@
 """Buckets in Redis, a part of ``RedisIndex``: band buckets, in one of two layouts, and buckets of exact copies.
 
 ``sets``
-    One Redis set per band and band key (CRC-32), members are document numbers; a larger bucket is two sets
+    A Redis set for each band and band key, with document numbers as members; a larger bucket is two sets
     (``lua/_sets.lua``). An insertion takes the same commands at any index size, and ``SMEMBERS`` shows a bucket to an
     operator. A bucket with one document takes about 150 bytes, as every Redis key does.
 ``packed``
-    Bucket pages: a hash holds about a hundred buckets as fields. A bucket with one document takes about 17 bytes; an
-    insertion reads some more pages. For indexes that are limited by memory (``lua/_pages.lua``).
+    Bucket pages (``lua/_pages.lua``), for indexes that are limited by memory: hashes with up to a hundred buckets as
+    fields. A bucket with one document takes about 17 bytes; an insertion reads some more pages.
 
 Both layouts return all members that were inserted during the last lifetime and not removed, and may return older ones.
-Buckets of exact copies are sorted sets in both layouts. Rules 2 and 9 of ``index.contract`` explain the calls.
+Buckets of exact copies are sorted sets in both. Rules 2 and 9 of ``index.contract`` explain the calls.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -25,45 +25,39 @@ from streamdedup.index.redis.keys import by_slot
 from streamdedup.index.redis.reading import SLICES_PER_LIFETIME
 from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
-from streamdedup.index.values import COPIES_CAP, SHOWN_OF_FULL, Fence, FoundNearCapacity, Hits
-
-
-def _encode_texts(numbers: NDArray[np.int64]) -> bytes:
-    return b" ".join([b"%d" % number for number in numbers.tolist()])
-
-
-def _encode_packed(numbers: NDArray[np.int64]) -> bytes:
-    return numbers.astype(">i8").tobytes()
-
-
-def _decode_texts(members: Iterable[bytes]) -> list[int]:
-    return list(map(int, members))
-
-
-def _decode_packed(members: bytes) -> list[int]:
-    numbers: list[int] = np.frombuffer(members, ">i8").tolist()
-    return numbers
+from streamdedup.index.values import (
+    COPIES_CAP,
+    SHOWN_OF_FULL,
+    BandKeys,
+    Fences,
+    FoundNearCapacity,
+    Hits,
+    NumberAndDigest,
+)
 
 
 class BucketLayout(NamedTuple):
-    """The form in which the scripts for a layout take document numbers, int64 (n,), and return them."""
+    """The form in which the scripts of a layout take document numbers, int64 (n,), and return members."""
 
     encode: Callable[[NDArray[np.int64]], bytes]
     decode: Callable[[Any], list[int]]
 
 
-#: The layouts by NAME, the setting ``redis.bucket_layout``. Scripts: ``insert_NAME``, ``remove_NAME``,
-#: ``look_up_NAME``.
+#: By NAME, the setting ``redis.bucket_layout``. Scripts: ``insert_NAME``, ``remove_NAME``, ``look_up_NAME``.
 LAYOUTS: Final = {
-    "sets": BucketLayout(_encode_texts, _decode_texts),
-    "packed": BucketLayout(_encode_packed, _decode_packed),
+    "sets": BucketLayout(
+        encode=lambda numbers: b" ".join([b"%d" % number for number in numbers.tolist()]),
+        decode=lambda members: list(map(int, members)),
+    ),
+    "packed": BucketLayout(
+        encode=lambda numbers: numbers.astype(">i8").tobytes(),
+        decode=lambda members: np.frombuffer(members, ">i8").tolist(),
+    ),
 }
 
 
 class RedisBuckets(RedisPart):
-    def insert_and_look_up(
-        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
-    ) -> Hits:
+    def insert_and_look_up(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> Hits:
         decode, cap = LAYOUTS[self.options.bucket_layout].decode, self.options.bucket_cap or 0
         calls, rows_of_call = self._bucket_calls("insert", numbers, band_keys, fences, [cap, SHOWN_OF_FULL])
         candidates: list[dict[int, int]] = [{} for _ in numbers]
@@ -71,54 +65,50 @@ class RedisBuckets(RedisPart):
         near_capacity: set[int] = set()
         *replies, _ = self._run([*calls, self._count_call(numbers)])
         for rows, reply in zip(rows_of_call, replies, strict=True):
-            # A flat list of pairs: row in the call, from 1 on, negative if the bucket is full; its members.
-            for signed_row, members in zip(reply[::2], reply[1::2], strict=True):
+            # Pairs, flat: the row in the call, from 1 on, negative if the bucket is full; the members of the bucket.
+            for signed_row, encoded in zip(reply[::2], reply[1::2], strict=True):
                 row = int(rows[abs(signed_row) - 1])
-                co_members_count = _add_to_candidates(candidates[row], decode(members), numbers[row])
+                found, co_members = candidates[row], [member for member in decode(encoded) if member != numbers[row]]
+                for member in co_members:
+                    found[member] = found.get(member, 0) + 1
                 if signed_row < 0:
                     full[row] += 1
-                elif 0 < cap <= 2 * co_members_count:
+                elif 0 < cap <= 2 * len(co_members):
                     near_capacity.add(row)
         return Hits(candidates, full, frozenset(near_capacity))
 
-    def remove_from_buckets(
-        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
-    ) -> None:
+    def remove_from_buckets(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> None:
         calls, _ = self._bucket_calls("remove", numbers, band_keys, fences)
         self._run(calls)
 
     def _bucket_calls(
-        self,
-        verb: str,
-        numbers: Sequence[int],
-        band_keys: NDArray[np.uint32],
-        fences: Sequence[Fence],
-        limits: Sequence[int] = (),
+        self, verb: str, numbers: Sequence[int], band_keys: BandKeys, fences: Fences, limits: Sequence[int] = ()
     ) -> tuple[list[Call], list[NDArray[np.intp]]]:
         """Return a call for each slot, and for each call its rows of ``numbers``.
 
         Only an insertion has ``limits``: cap of a bucket (0 for none), and number of members that a full bucket shows.
         """
         calls, rows_of_call = [], []
-        script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
-        numbers_array, encoded_fences = np.array(numbers, np.int64), self._encode_fences(fences)
-        all_encoded = encode(numbers_array)
+        layout, encode = self.options.bucket_layout, LAYOUTS[self.options.bucket_layout].encode
+        all_numbers, encoded_fences = np.array(numbers, np.int64), self._encode_fences(fences)
+        all_encoded = encode(all_numbers)
         for slot, rows, keys in self._keys.split_band_keys(band_keys):
             # Without shards each slot has all documents.
-            encoded = all_encoded if len(rows) == len(numbers) else encode(numbers_array[rows])
+            encoded = all_encoded if len(rows) == len(numbers) else encode(all_numbers[rows])
             arguments = [self._keys.buckets_prefix(slot), self.options.lifetime_ms, *limits, keys, encoded]
-            calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))
+            calls.append(self._fenced_call(f"{verb}_{layout}", slot, encoded_fences, arguments, len(rows)))
             rows_of_call.append(rows)
         return calls, rows_of_call
 
     def _count_call(self, numbers: Sequence[int]) -> Call:
-        # `count_documents` reads a slice until all its documents have expired: a lifetime and a slice after its start.
+        """Return the call that counts documents in the present time slice (``RedisReading.count_documents``)."""
+        # The slice is read until all its documents have expired: a lifetime and a slice after its start.
         lifetime_ms = self.options.lifetime_ms + self.options.lifetime_ms // SLICES_PER_LIFETIME
         elements = np.array(numbers, ">i8").tobytes()
-        key = self._keys.document_count(self._document_slice())
+        key = self._keys.document_count(self._present_slice())
         return Call("count_documents", [key], [lifetime_ms, elements], len(numbers))
 
-    def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+    def remove_copies(self, documents: Sequence[NumberAndDigest], fences: Fences) -> None:
         slots = [self._keys.digest_slot(digest) for _, digest in documents]
         removed = [(digest, number) for number, digest in documents]
         self._run_by_slot("remove_copies", slots, fences, self._copies_arguments, removed)
@@ -130,41 +120,26 @@ class RedisBuckets(RedisPart):
 
     def insert_copies(
         self,
-        documents: Sequence[tuple[int, bytes]],
-        fences: Sequence[Fence],
+        documents: Sequence[NumberAndDigest],
+        fences: Fences,
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
         outside = near_capacity or FoundNearCapacity((), {})  # documents outside the batch
         groups = by_slot(self._keys.digest_slot(digest) for _, digest in documents)
         outside_groups = by_slot(self._keys.digest_slot(digest) for _, digest in outside.documents)
-        calls, encoded_fences = [], self._encode_fences(fences)
-        rows_of_call: list[list[int]] = []
-        for slot in outside_groups | groups:
-            rows, outside_rows = groups.get(slot, []), outside_groups.get(slot, [])
-            inserted = [*(outside.documents[row] for row in outside_rows), *(documents[row] for row in rows)]
-            arguments = [
-                *self._copies_arguments(slot),
-                self.options.lifetime_ms,
-                COPIES_CAP,
-                outside.removals.get(slot, 0),
-                len(outside_rows),
-                *chain.from_iterable((digest, number) for number, digest in inserted),
-            ]
+        slots, calls, encoded_fences = list(outside_groups | groups), [], self._encode_fences(fences)
+        for slot in slots:
+            outside_documents = [outside.documents[row] for row in outside_groups.get(slot, [])]
+            inserted = outside_documents + [documents[row] for row in groups.get(slot, [])]
+            limits = [self.options.lifetime_ms, COPIES_CAP, outside.removals.get(slot, 0), len(outside_documents)]
+            contents = chain.from_iterable((digest, number) for number, digest in inserted)
+            arguments = [*self._copies_arguments(slot), *limits, *contents]
             calls.append(self._fenced_call("insert_copies", slot, encoded_fences, arguments))
-            rows_of_call.append(rows)
         copies: list[list[int]] = [[] for _ in documents]
-        for rows, reply in zip(rows_of_call, self._run(calls), strict=True):  # no replies for ``outside``
-            for row, members in zip(rows, reply, strict=True):
+        for slot, reply in zip(slots, self._run(calls), strict=True):  # no replies for ``outside``
+            for row, members in zip(groups.get(slot, []), reply, strict=True):
                 copies[row] = [int(member) for member in members]
         return copies
 
     def _copies_arguments(self, slot: int) -> tuple[bytes, bytes]:
         return self._keys.copies_prefix(slot), self._keys.copy_removals(slot)
-
-
-def _add_to_candidates(candidates: dict[int, int], members: Sequence[int], document: int) -> int:
-    """Count a shared bucket for each member except the document itself; return the number of these members."""
-    for number in members:
-        if number != document:
-            candidates[number] = candidates.get(number, 0) + 1
-    return len(members) - (document in members)

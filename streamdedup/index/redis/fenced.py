@@ -1,6 +1,6 @@
-"""Base class for the parts of an index in Redis, which write: script calls under fences and with call numbers.
+"""Base class for the parts of ``RedisIndex``: calls of writing scripts, with fences and call numbers.
 
-``redis.store`` joins the parts. Read ``index.contract`` first: rules 7 and 10 are about fences and call numbers.
+Read ``index.contract`` first: rules 7 and 10 are about fences and call numbers.
 """
 
 import secrets
@@ -11,29 +11,30 @@ from typing import Any, NamedTuple
 
 from streamdedup import clock
 from streamdedup.index.entries import encode_fence
-from streamdedup.index.redis.keys import Keys, by_slot
+from streamdedup.index.redis.keys import by_slot
 from streamdedup.index.redis.reading import RedisIndexOptions, RedisReading
-from streamdedup.index.redis.scripts import Call, FencedScripts
+from streamdedup.index.redis.scripts import Call, Scripts
 from streamdedup.index.redis.servers import Servers
-from streamdedup.index.values import Fence
+from streamdedup.index.values import Fences
 
-#: Seconds after a call in which the slot certainly has its number; the key of the number expires after an hour.
+#: Seconds after a call in which the server certainly has its number, whose key expires after an hour.
 _REMEMBERED_S = 3000.0
 
 
 class EncodedFences(NamedTuple):
-    """Fences for the calls of an operation: partitions as text, for the keys; and the expected value at each key."""
+    """Fences for script calls: the partitions, as in the keys of the fences, and the expected value at each key."""
 
     partitions: list[bytes]
     values: list[str]
 
 
 class RedisPart(RedisReading):
-    """Base class for the parts that ``RedisIndex`` joins; each part implements one Protocol in the contract.
+    """Base class for the parts that ``RedisIndex`` joins; each part implements some methods of the contract.
 
-    Call numbers (rule 10): a *run* is one call of ``_run``, for the calls of one operation, all with its number. For
-    each writer and slot the server keeps the number of the last run. A call states its run, which must not be lower
-    (LATE), and the least number that the slot must have: a slot with a lower one has lost writes (FORGOTTEN).
+    Call numbers (rule 10): a *run* is one call of ``_run``, with the script calls of one step, which all have the
+    number of the run. For each writer and slot the server keeps the number of the last run. A call states its run,
+    which must not be lower (LATE), and the least number that the slot must have: a slot with a lower one has lost
+    writes (FORGOTTEN).
 
     With ``in_staging`` this index belongs to a ``StagingIndex``, into which a rebuild writes.
     """
@@ -46,14 +47,13 @@ class RedisPart(RedisReading):
         in_staging: bool = False,
         now_ms: Callable[[], float] = clock.now_ms,
     ) -> None:
-        keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
-        super().__init__(servers, options, keys, now_ms)
-        self._scripts = FencedScripts(servers, keys.existence)
+        super().__init__(servers, options, in_staging=in_staging, now_ms=now_ms)
+        self._scripts = Scripts(servers, self._keys.existence)
         #: Random name of this index object (rule 7), a part of its fences and of the keys of its call numbers.
         self._writer = secrets.token_bytes(8)
-        #: Number of the next run: its calls are made before.
+        #: Number of the next run, whose calls are made (``_fenced_call``) before they are run.
         self._run_number = 1
-        #: Number of the last run and its monotonic time, by slot; a single server has slot 0 for all.
+        #: Number and monotonic time of the last run, by call slot (``_fenced_call``).
         self._last_calls: dict[int, tuple[int, float]] = {}
 
     def _run(self, calls: Sequence[Call]) -> list[Any]:
@@ -64,7 +64,7 @@ class RedisPart(RedisReading):
             self.forget_calls()
             raise
 
-    def _encode_fences(self, fences: Sequence[Fence]) -> EncodedFences:
+    def _encode_fences(self, fences: Fences) -> EncodedFences:
         return EncodedFences(
             [str(fence.partition).encode() for fence in fences],
             [encode_fence(fence.generation, self._writer) for fence in fences],
@@ -73,40 +73,40 @@ class RedisPart(RedisReading):
     def _fenced_call(
         self, name: str, slot: int, fences: EncodedFences, arguments: Iterable[Any], documents_count: int = 0
     ) -> Call:
-        """Return a call of a writing script for the next run."""
-        # A single server loses the last writes of all slots together, so slot 0 has the number for all slots.
+        """Return a call of a writing script for the next run, and count it."""
+        # A single server loses the last writes of all slots together, so slot 0 has the call number for all slots.
         call_slot = slot if self._servers.mode == "cluster" else 0
         keys = self._keys.fenced_call_keys(slot, fences.partitions, self._writer, call_slot)
         fenced_arguments = [*fences.values, self._run_number, self._expected_number(call_slot), *arguments]
         return Call(name, keys, fenced_arguments, documents_count)
 
     def forget_calls(self) -> None:
-        """Forget the calls so far: slots may lack their numbers after a failed run, or after a deletion of all keys."""
+        """Forget the calls so far: after a failed run, or a deletion of all keys, the server may lack their numbers."""
         self._last_calls.clear()
 
-    def _expected_number(self, slot: int) -> int:
-        """Return the least number that the slot must have, 0 if unknown, and remember a call of this run.
+    def _expected_number(self, call_slot: int) -> int:
+        """Return the least number that a call slot must have, 0 if unknown, and count a call of the next run.
 
-        The first call of a run expects the number of the last run, unless the last call is too old. Further calls
-        expect the number of their run, which the first call has stored, so they are refused if the first call is. Three
-        calls of run 7 after run 6 expect 6, 7 and 7.
+        The first call of a run expects the number of the last run, unless that is too old. Further calls expect the
+        number of their run, which the first call stores, so they are refused if the first is. Three calls of run 7
+        after run 6 expect 6, 7 and 7.
         """
-        last_number, called_at_s = self._last_calls.get(slot, (0, 0.0))
+        last_number, called_at_s = self._last_calls.get(call_slot, (0, 0.0))
         now_s = time.monotonic()
-        self._last_calls[slot] = self._run_number, now_s
+        self._last_calls[call_slot] = self._run_number, now_s
         return last_number if now_s - called_at_s < _REMEMBERED_S else 0
 
     def _run_by_slot(
         self,
         name: str,
         slots: Sequence[int],
-        fences: Sequence[Fence],
+        fences: Fences,
         first_arguments: Callable[[int], Sequence[Any]],
         arguments: Sequence[Iterable[Any]],
     ) -> list[Any]:
-        """Call a script that has a reply for each row, such as a document; return the replies in the order of the rows.
+        """Call a script once for each slot, with a reply for each row; return the replies in the order of the rows.
 
-        There is a call for each slot: it gets ``first_arguments(slot)``, then the arguments of its rows.
+        A call gets ``first_arguments(slot)``, then the arguments of its rows.
         """
         encoded_fences, groups, calls = self._encode_fences(fences), by_slot(slots), []
         for slot, rows in groups.items():

@@ -1,14 +1,11 @@
-"""Redis keys of an index: all modules of ``index.redis`` that name keys take them from ``Keys``.
+"""Redis keys of an index, and their slots.
 
-Each key carries a hash tag, ``{prefix:profile:slot}``, and a letter for its kind, of which docs/redis.md has the list
-(Stored keys): ``{sd:articles:0}mnews:2`` is the high-water mark of partition 2 of ``news``. A change touches that page,
-docs/format.md, ``inspection.KINDS`` and the comments of the scripts that build the key.
+A key is a hash tag, ``{prefix:profile:slot}``, a letter for its kind (docs/redis.md, Stored keys), and a name:
+``{sd:articles:0}mnews:2`` is the high-water mark of partition 2 of ``news``. A change touches docs/redis.md,
+docs/format.md, ``inspection.KINDS`` and the scripts that build the key.
 
 The slots are the bands (times ``shards``), so that one script call serves all documents of a batch in one slot, on a
 cluster too. Fences and announced attempts are in every slot, high-water marks in slot 0.
-
-A position begins with partition and topic incarnation: ``topic:partition:offset`` or
-``topic@incarnation:partition:offset``.
 
 Scripts build most keys themselves, and a cluster checks declared keys only. While a hash slot of the cluster moves, its
 keys are divided between two nodes; a script would not find a key on the other node, and would create the key a second
@@ -23,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.index.entries import encode_number
+from streamdedup.index.values import BandKeys
 from streamdedup.position import Partition, PartitionIncarnation, Position
 
 
@@ -53,10 +51,10 @@ class Keys:
     def partition_slot(self, partition: PartitionIncarnation) -> int:
         return crc32(str(partition).encode()) % self.slots_count
 
-    def split_band_keys(self, band_keys: NDArray[np.uint32]) -> Iterator[tuple[int, NDArray[np.intp], bytes]]:
-        """Yield each slot that has rows, the rows, and their joined band keys."""
+    def split_band_keys(self, band_keys: BandKeys) -> Iterator[tuple[int, NDArray[np.intp], bytes]]:
+        """Yield each slot that has rows, these rows, and their joined band keys."""
         big_endian = band_keys.astype(">u4")
-        # The shard is band key * shards / 2^32: equal ranges of band keys, which have 32 bits.
+        # A shard has a range of band keys, which have 32 bits: number of the shard = band key * shards / 2^32.
         shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)
         for slot in range(self.slots_count):
             band, shard = divmod(slot, self._shards)
@@ -67,11 +65,9 @@ class Keys:
     # Keys, and prefixes of the keys that scripts build
 
     def guard(self, slot: int) -> bytes:
-        """Return the guard: a key that never exists."""
         return self._tags[slot] + b"x"
 
     def buckets_prefix(self, slot: int) -> bytes:
-        """Return the prefix for buckets; the rest depends on the layout."""
         return self._tags[slot] + b"b"
 
     def copies_prefix(self, slot: int) -> bytes:
@@ -89,9 +85,8 @@ class Keys:
     def cluster_sets_prefix(self, slot: int) -> bytes:
         return self._tags[slot] + b"g"
 
-    def claim_pages(self, slot: int) -> tuple[bytes, bytes]:
-        """Return the prefix for claim pages, and the key of their catalogue."""
-        return self._tags[slot] + b"c", self.claim_catalogue(slot)
+    def claim_pages_prefix(self, slot: int) -> bytes:
+        return self._tags[slot] + b"c"
 
     def claim_catalogue(self, slot: int) -> bytes:
         return self._tags[slot] + b"k"
@@ -110,8 +105,7 @@ class Keys:
 
     def fenced_call_keys(self, slot: int, partitions: Sequence[bytes], writer: bytes, call_slot: int) -> list[bytes]:
         """Return the keys for ``lua/_fence.lua``: the guard, the fences, and the number of the writer's last call."""
-        tag = self._tags[slot]
-        # `guard` and `fence`, written out for speed: each call of a batch has these keys.
+        tag = self._tags[slot]  # for each call of a batch: keys of the guard and the fences, written out for speed
         return [tag + b"x", *map((tag + b"f").__add__, partitions), self._tags[call_slot] + b"o" + writer]
 
     def high_water_mark(self, partition: Partition) -> bytes:
@@ -122,7 +116,7 @@ class Keys:
 
 
 def by_slot(slots: Iterable[int]) -> dict[int, list[int]]:
-    """Return for each slot its rows, ascending. ``slots`` has the slot of each row."""
+    """Return the rows by slot, ascending; ``slots`` has the slot of each row."""
     groups: dict[int, list[int]] = {}
     for row, slot in enumerate(slots):
         groups.setdefault(slot, []).append(row)

@@ -1,6 +1,6 @@
-"""Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``).
+"""Pairs in Redis, a part of ``RedisIndex``: rules 4 and 5 of ``index.contract``.
 
-The calls implement the rules 4 and 5 of ``index.contract``.
+Pending matches are hashes by position, claims fields of pages (``lua/_claims.lua``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,22 +13,19 @@ from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.fenced import RedisPart
 from streamdedup.index.redis.keys import by_slot
 from streamdedup.index.redis.servers import Command
-from streamdedup.index.values import Fence, claim_lifetime
+from streamdedup.index.values import Fences, claim_lifetime
 from streamdedup.position import Position
 
-#: A call takes rows until their sizes reach this: pairs to claim, or fields of pending matches, all of a position in a
-#: call. A storm of copies may have hundreds of thousands of pairs in a batch.
+#: Pairs to claim, or fields of pending matches, from which on a call is full: a storm of copies may have hundreds of
+#: thousands of pairs in a batch.
 _FULL_CALL: Final = 2_000
-#: Length of the end of a pair key that is the field of a claim in its page. The first 4 of the 16 bytes are dropped: 12
-#: bytes of a digest distinguish all pairs.
+#: The last bytes of a pair key, of 16, are the field of its claim: 12 bytes of a digest distinguish all pairs.
 _FIELD_BYTES = 12
 
 
 class RedisPairs(RedisPart):
-    """Pending matches live as long as index entries, claims longer."""
-
     def save_pending_matches(
-        self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
+        self, pending: Sequence[tuple[Position, PendingMatches]], fences: Fences
     ) -> list[PendingMatches]:
         encoded = [encode_pending(matches) for _, matches in pending]
         slots = (self._keys.partition_slot(position.partition_incarnation) for position, _ in pending)
@@ -46,24 +43,23 @@ class RedisPairs(RedisPart):
             for (_, rows), reply in zip(groups, replies, strict=True):
                 for row, flat_fields in zip(rows, reply, strict=True):
                     saved_fields = dict(zip(flat_fields[::2], flat_fields[1::2], strict=True))
-                    # Equal fields need no decoding; others were saved by an earlier attempt.
-                    if saved_fields != encoded[row]:
+                    if saved_fields != encoded[row]:  # an earlier attempt saved others
                         saved[row] = decode_pending(saved_fields)
         return saved
 
     def claim_pairs(
-        self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence], extended_keys: Sequence[bytes] = ()
+        self, claims: Sequence[tuple[bytes, Position]], fences: Fences, extended_keys: Sequence[bytes] = ()
     ) -> list[bool]:
         pair_keys = [*(pair_key for pair_key, _ in claims), *extended_keys]
         tokens = [position_token(position) for _, position in claims]
-        sizes = [1] * len(pair_keys)  # in pairs
-        groups = list(_split_calls(map(self._keys.digest_slot, pair_keys), sizes))
+        groups = list(_split_calls(map(self._keys.digest_slot, pair_keys), [1] * len(pair_keys)))
         calls, encoded_fences = [], self._encode_fences(fences)
         lifetime_ms = claim_lifetime(self.options.lifetime_ms)
         for slot, rows in groups:
             # Rows ascend, so the claims come before the pairs that are only extended, which have no token.
             claims_count = sum(row < len(claims) for row in rows)
-            arguments: list[Any] = [*self._keys.claim_pages(slot), lifetime_ms, claims_count]
+            place = self._keys.claim_pages_prefix(slot), self._keys.claim_catalogue(slot)
+            arguments: list[Any] = [*place, lifetime_ms, claims_count]
             for row in rows:
                 arguments.append(pair_keys[row][-_FIELD_BYTES:])
                 if row < len(claims):
@@ -71,8 +67,7 @@ class RedisPairs(RedisPart):
             calls.append(self._fenced_call("claim_pairs", slot, encoded_fences, arguments))
         owned = [False] * len(claims)
         for (_, rows), reply in zip(groups, self._run(calls), strict=True):
-            # The reply covers the claims only, which come first.
-            for row, is_owned in zip(rows, reply, strict=False):
+            for row, is_owned in zip(rows, reply, strict=False):  # a reply has only the claims, which come first
                 owned[row] = is_owned == 1
         return owned
 
@@ -83,7 +78,7 @@ class RedisPairs(RedisPart):
 
 
 def _split_calls(slots: Iterable[int], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield slot and rows, ascending, for each call; it is full when the ``sizes`` of its rows reach ``_FULL_CALL``."""
+    """Yield slot and rows, ascending, for each call; ``sizes`` has the pairs or fields of each row, never divided."""
     for slot, rows in by_slot(slots).items():
         start = call_size = 0
         for end, row in enumerate(rows, 1):

@@ -1,6 +1,6 @@
 """Partitions in Redis, a part of ``RedisIndex``: fences, high-water marks and announced attempts.
 
-The calls implement the rules 6, 7 and 11 of ``index.contract``; ``index.memory_partitions`` is the specification.
+Rules 6, 7 and 11 of ``index.contract`` explain the calls; ``index.memory_partitions`` is the specification.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,14 +11,14 @@ from streamdedup.index.entries import decode_attempt, decode_high_water_mark, en
 from streamdedup.index.redis.fenced import EncodedFences, RedisPart
 from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
-from streamdedup.index.values import UNKNOWN_BROKER_STATE, AnnouncedAttempt, BrokerState, Fence, PartitionState
+from streamdedup.index.values import UNKNOWN_BROKER_STATE, AnnouncedAttempt, BrokerState, Fence, Fences, PartitionState
 from streamdedup.position import Partition, PartitionIncarnation, Position
 
-#: Time to live of a fence that is not renewed. A daemon that is frozen for longer wakes up without fences. A consumer
-#: group that was deleted begins again at generation 1, and is refused for this time.
+#: Time to live of a fence that is not renewed. A consumer group that was deleted begins again at generation 1, and is
+#: refused for this time.
 FENCE_LIFETIME_MS = 7 * 86_400_000
 #: Largest number of records whose pending matches a fence deletes; those of further records expire. A daemon that dies
-#: between commit and ``finish`` leaves the pending matches of one batch, and this number covers several of the largest.
+#: between commit and ``finish`` leaves one batch, and this number covers several of the largest.
 _CLEARED_RECORDS = 20_000
 
 
@@ -34,33 +34,31 @@ class RedisPartitions(RedisPart):
     ) -> Fence:
         self._refuse_if_gone()
         attempts = self._set_fences(partition, generation)
-        # Again, now that the fence is set: a rebuild may have deleted the index in between, and this caller must not
-        # fence its staging index.
+        # Again: a rebuild may have deleted the index meanwhile, and the fence must not be one of its staging index.
         self._refuse_if_gone()
-        if not all(attempt.knows(committed_id) for attempt in attempts):  # a slot has lost the committed attempt
+        if not all(attempt.knows(committed_id) for attempt in attempts):
             raise IndexLost(f"the index has gone back, or another was used: it lacks committed batches of {partition}")
         confirm()
         encoded_fences = EncodedFences([str(partition).encode()], [encode_fence(generation, self._writer)])
         call = self._high_water_mark_call(partition, encoded_fences, start, state)
-        # The reply has -1 without a previous high-water mark, and ``recreated`` as 0 or 1.
-        ((previous, current, incarnation, recreated),) = self._run([call])
+        ((previous, current, incarnation, recreated),) = self._run([call])  # ``previous`` is -1 for none
         fence = Fence(partition, generation, current, committed_id, incarnation, bool(recreated))
         if previous >= 0:
             self._drop_left_matches(fence, previous)
         return fence
 
     def _drop_left_matches(self, fence: Fence, previous: int) -> None:
-        """Delete pending matches that no commit will delete; ``previous`` is the high-water mark before the fence."""
-        if fence.is_recreated:  # those of the incarnation before, from its high-water mark on
+        """Delete pending matches that ``finish`` will not; ``previous`` is the high-water mark before the fence."""
+        if fence.is_recreated:  # of the earlier incarnation, from its high-water mark on
             incarnation, start, end = fence.incarnation - 1, previous, previous + _CLEARED_RECORDS
-        else:  # those between the two high-water marks: ``finish`` was not called after a commit
+        else:  # between the two high-water marks: ``finish`` was not called after a commit
             incarnation, end = fence.incarnation, fence.high_water_mark
             start = max(previous, end - _CLEARED_RECORDS)
         cleared = PartitionIncarnation(*fence.partition, incarnation)
         self._unlink(self._keys.pending_matches(cleared.position_at(offset)) for offset in range(start, end))
 
     def _set_fences(self, partition: Partition, generation: int) -> list[AnnouncedAttempt]:
-        """Set a partition fence in every slot; return the attempt announced in each slot."""
+        """Set the fence in every slot; return the attempt announced in each slot."""
         value = encode_fence(generation, self._writer)
         calls = []
         for slot in self._slots:
@@ -77,11 +75,10 @@ class RedisPartitions(RedisPart):
     ) -> Call:
         end = "" if state.end is None else state.end
         arguments = [self._keys.high_water_mark(partition), offset, state.topic_id, end, state.incarnation]
-        slot = 0  # of all high-water marks
-        return self._fenced_call("raise_high_water_mark", slot, fences, arguments)
+        return self._fenced_call("raise_high_water_mark", 0, fences, arguments)  # slot 0 has all high-water marks
 
-    def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
-        # In this order: after a crash in between, the next owner clears the positions from the old high-water mark on.
+    def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Fences) -> None:
+        # In this order: after a crash in between, the next fence deletes those from the old high-water mark on.
         self._unlink(map(self._keys.pending_matches, positions))
         encoded = {fence.partition: self._encode_fences([fence]) for fence in fences}
         self._run([self._high_water_mark_call(partition, encoded[partition], end) for partition, end in ends.items()])
@@ -111,12 +108,7 @@ class RedisPartitions(RedisPart):
         return states
 
     def announce(
-        self,
-        attempt_id: str,
-        fences: Sequence[Fence],
-        starts: Mapping[Partition, int],
-        *,
-        committed_id: str | None = None,
+        self, attempt_id: str, fences: Fences, starts: Mapping[Partition, int], *, committed_id: str | None = None
     ) -> None:
         calls, encoded_fences = [], self._encode_fences(fences)
         for slot in self._slots:

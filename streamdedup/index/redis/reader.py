@@ -8,24 +8,29 @@ writes, and the right to load scripts is not needed.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from redis.exceptions import NoScriptError
 
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.entries import decode_cluster, encode_number
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.errors import beginning_of, check_replies
-from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reading import RedisIndexOptions, RedisReading
 from streamdedup.index.redis.scripts import Call, read_scripts
 from streamdedup.index.redis.servers import Command, Servers
-from streamdedup.index.values import ClusterCounts, Fingerprint, Hits, Opening, hits_of_members
+from streamdedup.index.values import (
+    BandKeys,
+    ClusterCounts,
+    Fingerprint,
+    Hits,
+    NumberAndDigest,
+    Opening,
+    hits_of_members,
+)
 
 
 class RedisIndexReader(RedisReading):
     def __init__(self, servers: Servers, options: RedisIndexOptions) -> None:
-        super().__init__(servers, options, Keys(options.namespace, options.bands, options.shards))
+        super().__init__(servers, options)
         self._scripts = read_scripts()
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
@@ -34,10 +39,10 @@ class RedisIndexReader(RedisReading):
         stored, is_in_rebuild, is_half_dropped = self._servers.ask_many([Command(key, parts) for parts in requests])
         if is_in_rebuild:
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt or deleted")
-        # An index that is being deleted counts as none.
+        # The remains of an interrupted deletion count as no index.
         return None if stored is None or is_half_dropped else self._compare_fingerprint(stored, fingerprint)
 
-    def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
+    def look_up(self, numbers: Sequence[int], band_keys: BandKeys) -> Hits:
         layout = self.options.bucket_layout
         calls, rows_of_call = [], []
         for slot, rows, keys in self._keys.split_band_keys(band_keys):
@@ -46,12 +51,11 @@ class RedisIndexReader(RedisReading):
             rows_of_call.append(rows)
         buckets: list[list[list[int]]] = [[] for _ in numbers]
         for rows, reply in zip(rows_of_call, self._run(calls), strict=True):
-            # The script counts the rows of its call from 1.
-            for row_number, members in zip(reply[::2], reply[1::2], strict=True):
-                buckets[int(rows[row_number - 1])].append(LAYOUTS[layout].decode(members))
+            for row_from_1, members in zip(reply[::2], reply[1::2], strict=True):
+                buckets[int(rows[row_from_1 - 1])].append(LAYOUTS[layout].decode(members))
         return hits_of_members(numbers, buckets, self.options.bucket_cap)
 
-    def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
+    def look_up_copies(self, documents: Sequence[NumberAndDigest]) -> list[list[int]]:
         keys = [self._keys.copies_prefix(self._keys.digest_slot(digest)) + digest for _, digest in documents]
         replies = self._servers.ask_many([Command(key, ("ZREVRANGE", key, 0, -1)) for key in keys])
         return [
@@ -77,6 +81,6 @@ class RedisIndexReader(RedisReading):
             sent = [command(calls[row], "EVAL_RO", self._scripts[calls[row].name].source) for row in missing]
             for row, reply in zip(missing, self._servers.send_raw(sent), strict=True):
                 replies[row] = reply
-        # An error does not name its key, and the first key of a call may be the guard, which never exists.
+        # An error does not name its key, and the first key of a call may be the guard.
         check_replies(replies, [beginning_of(call.keys[0]) for call in calls])
         return replies

@@ -1,4 +1,4 @@
-"""Base class for reading an index in Redis, with its options: for ``redis.fenced`` and ``redis.reader``."""
+"""Base class for the index and the reader in Redis, ``RedisPart`` and ``RedisIndexReader``: what both read."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ SLICES_PER_LIFETIME = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisIndexOptions:
-    """Place and limits of an index in Redis, the same for all processes that use it.
+    """The options of an index in Redis, the same for all processes that use it.
 
     Attributes:
         namespace: Prefix and profile, joined by a colon.
@@ -41,22 +41,29 @@ class RedisIndexOptions:
 
     def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
         """Return the fingerprint to store: the settings, and the parameters that decide on the keys."""
-        layouts = {"bucket_layout": self.bucket_layout, "layout": LAYOUT}
-        # Keys of pages contain the number of a generation: the time divided by this length (``lua/_pages.lua``).
-        generation = {"page_generation_ms": self.lifetime_ms} if self.bucket_layout == "packed" else {}
-        return {**fingerprint, "shards": self.shards, **layouts, **generation}
+        stored = {**fingerprint, "shards": self.shards, "bucket_layout": self.bucket_layout, "layout": LAYOUT}
+        if self.bucket_layout == "packed":
+            # Keys of pages contain the number of a generation: the time divided by this length (``lua/_pages.lua``).
+            stored["page_generation_ms"] = self.lifetime_ms
+        return stored
+
+    def keys(self, *, in_staging: bool = False) -> Keys:
+        return Keys(self.namespace, self.bands, self.shards, in_staging=in_staging)
 
 
 class RedisReading(ABC):
-    """Reads an index in Redis; the base for ``RedisPart`` and ``RedisIndexReader``."""
-
     def __init__(
-        self, servers: Servers, options: RedisIndexOptions, keys: Keys, now_ms: Callable[[], float] = clock.now_ms
+        self,
+        servers: Servers,
+        options: RedisIndexOptions,
+        *,
+        in_staging: bool = False,
+        now_ms: Callable[[], float] = clock.now_ms,
     ) -> None:
         self.options = options
         self._servers = servers
-        self._keys = keys
-        self._slots = range(keys.slots_count)
+        self._keys = options.keys(in_staging=in_staging)
+        self._slots = range(self._keys.slots_count)
         self._now_ms = now_ms
 
     @abstractmethod
@@ -74,10 +81,10 @@ class RedisReading(ABC):
         keys_by_slot = [[self._keys.entry(distinct[row]) for row in rows] for rows in groups.values()]
         replies = self._servers.ask_many([Command(keys[0], ("MGET", *keys)) for keys in keys_by_slot])
         stored = {}
-        for rows, values in zip(groups.values(), replies, strict=True):
-            for row, data in zip(rows, values, strict=True):
-                if data is not None:
-                    stored[distinct[row]] = data
+        for rows, encoded in zip(groups.values(), replies, strict=True):
+            for row, entry in zip(rows, encoded, strict=True):
+                if entry is not None:
+                    stored[distinct[row]] = entry
         return _decoded(stored)
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
@@ -87,27 +94,25 @@ class RedisReading(ABC):
             Call("read_entries", [self._keys.entry(numbers[row]) for row in rows], [slot_limit_bytes])
             for rows in groups.values()
         ]
-        read = {
-            numbers[row]: data
-            for rows, reply in zip(groups.values(), self._run(calls), strict=True)
-            # A reply ends where the limit was reached.
-            for row, data in zip(rows, reply, strict=False)
-        }
-        entries = _decoded({number: data for number, data in read.items() if data is not None})
+        read: dict[int, bytes | None] = {}
+        for rows, reply in zip(groups.values(), self._run(calls), strict=True):
+            for row, entry in zip(rows, reply, strict=False):  # a reply ends where the limit was reached
+                read[numbers[row]] = entry
+        entries = _decoded({number: entry for number, entry in read.items() if entry is not None})
         return {number: entries.get(number) for number in read}
 
     def count_documents(self) -> int:
-        """Return the document count by HyperLogLogs, standard error 0.81 %.
+        """Return the count of the HyperLogLogs of a lifetime, standard error 0.81 %.
 
-        Elements cannot be removed from a HyperLogLog, so each time slice has its own, of 12 kB. It expires after the
+        Nothing can be removed from a HyperLogLog, so each time slice has its own, of 12 kB, which expires after the
         last index entry in the slice.
         """
-        last_slice = self._document_slice()
-        time_slices = range(last_slice - SLICES_PER_LIFETIME, last_slice + 1)
+        present = self._present_slice()
+        time_slices = range(present - SLICES_PER_LIFETIME, present + 1)
         keys = [self._keys.document_count(time_slice) for time_slice in time_slices]
         return int(self._servers.ask(keys[0], "PFCOUNT", *keys))
 
-    def _document_slice(self) -> int:
+    def _present_slice(self) -> int:
         return int(self._now_ms() * SLICES_PER_LIFETIME / self.options.lifetime_ms)
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 """The Lua scripts of an index: one file for each operation in ``lua/``. ``Scripts`` calls many at a time.
 
 To add a script, write ``lua/NAME.lua``. A line ``-- include: _fence _pages`` in it names the files to put in front of
-the script. A script that writes for a partition includes ``_fence``: ``RedisPart._fenced_call`` makes its calls, which
-``RedisPart._run`` sends; its own arguments follow those of the fence, from ``ARGV[used+1]`` on. Other scripts are
-called by a plain ``Call``, as in ``redis.staging``. A command that no script has called so far is added to
-``checks.PROBES`` and docs/redis.md, a new error to ``_REFUSALS``.
+the script. A script that writes for a partition includes ``_fence``: ``RedisPart._fenced_call`` makes its calls, and
+its own arguments follow those of the fence, from ``ARGV[used+1]`` on. Other scripts, as those of ``redis.staging``, are
+called by a plain ``Call``. A command that no script has called so far is added to ``checks.PROBES`` and docs/redis.md,
+a new error to ``_REFUSALS``.
 """
 
 import re
@@ -26,11 +26,9 @@ _ROUND_TRIP_ARGUMENTS = 20_000
 _FOLDER = resources.files("streamdedup.index.redis").joinpath("lua")
 _INCLUDE = re.compile(rb"^-- include: (.*)$", re.MULTILINE)
 
-#: Beginning of the server's reply to a command for a key with a value of another type.
-_WRONG_TYPE = "WRONGTYPE"
-#: The same reply from ``lua/_key_in_error.lua``, with the key.
+#: Error of ``lua/_key_in_error.lua``, with the key that has a value of another type.
 _NAMED_KEY = re.compile(r'WRONGTYPE key "(.*)"')
-#: Errors of fenced scripts by their first words; ``FencedScripts`` words FENCED and UNFENCED.
+#: Errors of scripts by their first words; ``Scripts._raise_for_error`` words FENCED, UNFENCED and WRONGTYPE.
 _REFUSALS: Final[Mapping[str, tuple[type[StreamdedupError], str]]] = {
     "RECREATED": (BatchRefused, "a partition of the batch was polled before its topic was deleted and created again"),
     "LATE": (BatchRefused, "a later call of this daemon has overtaken one of the batch's"),
@@ -50,14 +48,6 @@ class Script(NamedTuple):
     sha: str
 
 
-def _read(name: str) -> bytes:
-    return _FOLDER.joinpath(f"{name}.lua").read_bytes()
-
-
-def _script(source: bytes) -> Script:
-    return Script(source, sha1(source, usedforsecurity=False).hexdigest())
-
-
 def read_scripts() -> dict[str, Script]:
     scripts = {}
     for path in _FOLDER.iterdir():
@@ -71,11 +61,18 @@ def read_scripts() -> dict[str, Script]:
     return scripts
 
 
+def _read(name: str) -> bytes:
+    return _FOLDER.joinpath(f"{name}.lua").read_bytes()
+
+
+def _script(source: bytes) -> Script:
+    return Script(source, sha1(source, usedforsecurity=False).hexdigest())
+
+
 class Call(NamedTuple):
     """A script call, whose first key decides on the server.
 
-    ``documents_count`` is the number of documents where one argument joins the data of all, 0 where each has arguments
-    of its own. It only limits the size of a round trip.
+    ``documents_count``, which only limits the size of a round trip: the documents that are joined in few arguments.
     """
 
     name: str
@@ -85,8 +82,11 @@ class Call(NamedTuple):
 
 
 class Scripts:
-    def __init__(self, servers: Servers) -> None:
+    """Calls scripts; ``existence_key`` exists as long as the index, and tells a missing fence from a lost index."""
+
+    def __init__(self, servers: Servers, existence_key: bytes) -> None:
         self._servers = servers
+        self._existence_key = existence_key
         self._scripts = read_scripts()
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
@@ -121,7 +121,9 @@ class Scripts:
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, ResponseError):
                 self._raise_for_error(call, reply)
-                break  # only the first error counts (``FencedScripts``)
+                # Only the first error counts: further calls of the run find no number of the run (``lua/_fence.lua``),
+                # and reply FORGOTTEN. A lost fence of another slot shows at the next try.
+                break
         check_replies(replies, [command.key for command in commands])
         return replies
 
@@ -130,36 +132,7 @@ class Scripts:
             self._servers.ask_masters("SCRIPT LOAD", script.source)
 
     def _raise_for_error(self, call: Call, reply: ResponseError) -> None:
-        """Raise if a key has a value of another type than the script expects; other errors pass.
-
-        The reply does not name the key, so the script is called again behind ``_key_in_error.lua``. If the second reply
-        names no key either, the error shows the hash tag, which all keys of the call share.
-        """
-        if not str(reply).startswith(_WRONG_TYPE):
-            return
-        name, keys, arguments, _ = call
-        source = self._scripts[name].source.replace(b"#!", b"--", 1)  # flags are allowed in the first line only
-        script = _script(_read("_key_in_error") + source)
-        self._servers.ask_masters("SCRIPT LOAD", script.source)
-        replies = self._servers.send_raw([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
-        reply_with_key = _NAMED_KEY.match(str(replies[0]))
-        raise wrong_type(reply_with_key[1] if reply_with_key else shown_key(beginning_of(keys[0]))) from reply
-
-
-class FencedScripts(Scripts):
-    """Calls scripts that check fences and call numbers (``lua/_fence.lua``).
-
-    Of the errors in a round trip only the first counts: the calls behind it find no number of this run, and reply
-    FORGOTTEN. A lost fence of another slot shows at the next try.
-
-    ``existence_key`` exists as long as the index, and tells a missing fence from a lost index.
-    """
-
-    def __init__(self, servers: Servers, existence_key: bytes) -> None:
-        super().__init__(servers)
-        self._existence_key = existence_key
-
-    def _raise_for_error(self, call: Call, reply: ResponseError) -> None:
+        """Raise for an error that a script words, and for a key of another type; other errors pass."""
         refusal, _, details = str(reply).partition(" ")
         if refusal in _REFUSALS:
             error_class, text = _REFUSALS[refusal]
@@ -174,4 +147,18 @@ class FencedScripts(Scripts):
             if self._servers.ask(self._existence_key, "EXISTS", self._existence_key):
                 raise BatchRefused("a partition of the batch is not fenced")
             raise IndexLost("the index is gone from the server")
-        super()._raise_for_error(call, reply)
+        if refusal == "WRONGTYPE":
+            raise wrong_type(self._mistyped_key(call)) from reply
+
+    def _mistyped_key(self, call: Call) -> str:
+        """Return the key with a value of another type than a script expects; its hash tag where the key is not found.
+
+        The server does not name the key, so the script is called again behind ``_key_in_error.lua``.
+        """
+        name, keys, arguments, _ = call
+        source = self._scripts[name].source.replace(b"#!", b"--", 1)  # flags are allowed in the first line only
+        script = _script(_read("_key_in_error") + source)
+        self._servers.ask_masters("SCRIPT LOAD", script.source)
+        (reply,) = self._servers.send_raw([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
+        named_key = _NAMED_KEY.match(str(reply))
+        return named_key[1] if named_key else shown_key(beginning_of(keys[0]))

@@ -1,7 +1,4 @@
-"""The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint.
-
-Read ``index.contract.StagingIndex`` first.
-"""
+"""The staging index in Redis: the keys of the index, with a lease instead of the fingerprint."""
 
 import logging
 import secrets
@@ -26,10 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class RedisStagingIndex:
-    """A ``StagingIndex`` in Redis.
-
-    ``store`` must be made with ``in_staging=True``; ``on_keys`` gets the number of keys deleted since its last call.
-    """
+    """A ``StagingIndex``; ``store`` is made with ``in_staging=True``, ``on_keys`` is that of ``Backend.staging``."""
 
     def __init__(
         self, servers: Servers, store: RedisIndex, on_keys: Callable[[int], None] = lambda _count: None
@@ -40,7 +34,7 @@ class RedisStagingIndex:
         self._keys = Keys(self._namespace, 1)  # one band is enough: all keys of a lease are in slot 0
         self._on_keys = on_keys
         self._name = secrets.token_hex(8).encode()
-        self._scripts = Scripts(servers)
+        self._scripts = Scripts(servers, self._keys.staging)
 
     def _run(self, script: str, keys: Sequence[bytes], arguments: Sequence[Any]) -> Any:
         (reply,) = self._scripts.run([Call(script, [self._keys.guard(0), *keys], list(arguments))])
@@ -64,15 +58,14 @@ class RedisStagingIndex:
             raise BatchRefused(_TAKEN_OVER)
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> int:
-        # 0. Before the first change: a user without the right to scan is refused here.
+        # 0. A user without the right to scan is refused before the first change.
         self._servers.ask_masters("SCAN", 0, "COUNT", 1)
-        # 1. No process opens the index any more. A daemon that has the index open finds it lost at the first missing
-        # fence, and reacts as `service.on_index_lost` says.
+        # 1. No process opens the index any more. A daemon that has it open finds it lost at the first missing fence.
         deleted_count = self._delete([self._keys.fingerprint])
         # 2. The fences of all slots, so that a batch that misses an entry is refused.
         deleted_count += self._delete_scanned(tick, fences_only=True)
-        # 3. All other keys, until a scan finds none. A scan that a failover, a restart or a moved hash slot interrupts
-        # goes on without an error and misses keys, because a cursor is a place in the table of one process.
+        # 3. All other keys, until a scan finds none: a scan misses keys, without an error, after a failover, a restart
+        # or a move of a hash slot, because a cursor is a place in the table of one process.
         while count := self._delete_scanned(tick):
             deleted_count += count
         # 4. The deletion is complete.
@@ -91,14 +84,14 @@ class RedisStagingIndex:
         return count
 
     def _delete(self, keys: Sequence[bytes], *, is_last: bool = False) -> int:
-        """Delete keys in one atomic step with the check of the lease; return how many keys existed.
+        """Delete keys, atomically with a check of the lease; return how many keys existed.
 
-        The key ``dropping`` exists from the first call until the last. Without it, remains from an interrupted deletion
-        could be taken for a part of the next index.
+        The key ``dropping`` exists from the first call until the last: ``RedisIndex.open`` refuses the remains of an
+        interrupted deletion, which could be taken for a part of the next index.
 
-        On a cluster there are separate steps, except for the fingerprint: other keys are in other slots than the lease,
-        which ``_delete_scanned`` has extended. A process that is frozen in between for longer than the lease deletes up
-        to 1,000 keys of an index that another process has built.
+        On a cluster only the fingerprint is deleted atomically: other keys are in other slots than the lease, which
+        ``_delete_scanned`` has extended. A process that is frozen in between for longer than the lease deletes up to
+        1,000 keys of an index that another process has built.
         """
         lease, dropping = self._keys.staging, self._keys.dropping
         if self._servers.mode == "cluster" and not {self._keys.fingerprint}.issuperset(keys):

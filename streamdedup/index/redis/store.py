@@ -1,7 +1,7 @@
 """The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
-Each writing operation is one script call (``redis.scripts``) per slot for a whole batch. Slots are those of
-``redis.keys``, not the 16,384 hash slots of Redis Cluster: all keys in a call are on one cluster node.
+A writing operation on a batch is one script call (``redis.scripts``) for each slot of ``redis.keys``, which is on one
+node of a cluster; not for each of the 16,384 hash slots of Redis Cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,12 +20,11 @@ from streamdedup.index.values import Fingerprint, Opening, StoreStats
 
 
 class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
-    """An ``Index`` in Redis: its parts, and what a store tells of itself."""
+    """An ``Index`` in Redis: the parts, and ``StoreHealth``."""
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         key = self._keys.fingerprint
-        # In one command, so that both are of one moment: ``dropping`` without a lease is an interrupted deletion, whose
-        # remains a new index would take over.
+        # In one command: ``dropping`` without a lease is an interrupted deletion, whose remains a new index would take.
         lease, dropping = self._servers.ask(key, "MGET", self._keys.staging, self._keys.dropping)
         if lease is not None:
             raise IndexBusy(f"the index of {self.options.namespace} is being rebuilt or deleted")
@@ -60,7 +59,5 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
 
 def _fullest(masters: Iterable[Mapping[str, Any]]) -> StoreStats:
     """Return the fullest master's memory, from replies to ``INFO memory``: one full master holds up every batch."""
-    stats = [
-        StoreStats(used_bytes=info.get("used_memory"), limit_bytes=info.get("maxmemory") or None) for info in masters
-    ]
+    stats = [StoreStats(info.get("used_memory"), info.get("maxmemory") or None) for info in masters]
     return max(stats, key=lambda master: (master.used_share, master.used_bytes or 0))
