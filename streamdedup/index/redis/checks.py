@@ -1,7 +1,6 @@
-"""Checks of the servers, without writing keys: refuses wrong ones, and yields findings before the first document.
+"""Checks of the servers, which write no key: findings for `streamdedup check` and `run`, errors for wrong servers.
 
-Called by ``redis.backend`` for `streamdedup check` and `run`, and by ``redis.store`` for the eviction policy. A command
-in ``PROBES`` is also in docs/redis.md. Script: ``check_permissions``.
+A command in ``PROBES`` is also in docs/redis.md.
 """
 
 import shlex
@@ -63,13 +62,12 @@ def check_redis(
 ) -> Iterator[Finding]:
     """Yield the result of each check; raise for a request without an answer.
 
-    The check of permissions (``lua/check_permissions.lua``) changes no key; its script stays in the server's cache.
     ``keys`` are the guards of all slots, ``key_pattern`` is that of all keys of the installation, for a rule of an ACL.
     """
     facts = read_facts(servers)
     for name, info in facts.items():
-        shown = address if servers.mode == "single" else name
-        yield Finding.ok("redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
+        shown_address = address if servers.mode == "single" else name
+        yield Finding.ok("redis", f"Redis at {shown_address} answers: {software(info)}, {servers.mode}")
     for name, info in facts.items():
         yield from _master_findings(store_name(servers, name), name, info)
     yield from _clocks(servers)
@@ -142,6 +140,7 @@ def _clocks(servers: Servers) -> Iterator[Finding]:
 
 
 def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_pattern: str) -> Iterator[Finding]:
+    """Check the rights by a script, which stays in the server's cache."""
     script = read_scripts()["check_permissions"]
     try:
         servers.ask_masters("SCRIPT LOAD", script.source)

@@ -23,13 +23,12 @@ _Addressed = tuple[ClusterNode, Sequence[Any]]
 
 
 class ClusterServers(Servers):
-    """The masters in a Redis Cluster; each command goes to the master that has its key.
+    """Each command goes to the master that has its key; with ``from_replicas``, of ``send_raw`` to a replica if any.
 
     This class finds the nodes itself. The client would follow a moving hash slot to unknown nodes, and would ask the
     server which arguments of each script are keys, so that every batch would be sent twice.
 
-    ``open_client`` makes a client, which connects at once. With ``from_replicas`` commands of ``send_raw`` must only
-    read, and go to a replica if there is any.
+    ``open_client`` makes a client, which connects at once.
     """
 
     mode = "cluster"
@@ -51,17 +50,13 @@ class ClusterServers(Servers):
     def send_raw(self, commands: Sequence[Command]) -> list[Any]:
         if not commands:
             return []
-        replies = self._exchange(
-            lambda client: [(self._node_of(client, command.key), command.parts) for command in commands]
-        )
-        return [reply for _, reply in replies]
+        exchanged = self._exchange(lambda client: [(self._node_of(client, key), parts) for key, parts in commands])
+        return [reply for _, reply in exchanged]
 
     def _node_of(self, client: RedisCluster, key: bytes) -> ClusterNode:
-        replica: ClusterNode | None = client.get_node_from_key(key, replica=True) if self._from_replicas else None
-        if replica is not None:
-            return replica
-        master: ClusterNode = client.get_node_from_key(key)
-        return master
+        replica = client.get_node_from_key(key, replica=True) if self._from_replicas else None
+        node: ClusterNode = replica or client.get_node_from_key(key)
+        return node
 
     def ask_masters(self, *parts: Any) -> dict[str, Any]:
         replies = self._exchange(lambda client: [(master, parts) for master in client.get_primaries()])
@@ -99,12 +94,12 @@ class ClusterServers(Servers):
                     client.nodes_manager.initialize()
                     replies = _round_trip(client, choose_nodes(client))
             except exceptions.TimeoutError:
-                # A new map takes up to one time-out for each node. The next call asks for it: the loop must step in
+                # The next call asks for a new map, which takes up to one time-out for each node: the loop must step in
                 # between (``Settings.watchdog_s``).
                 self._has_timed_out = True
                 raise
             except exceptions.RedisClusterException:
-                # No node gives the map of the hash slots. The next call begins with the nodes of the settings.
+                # No node gives the map. The next call begins with the nodes of the settings.
                 self.close()
                 raise
             except IndexError as error:

@@ -1,4 +1,8 @@
-"""Opens connections to a single server, to Sentinels or to a cluster; ``indexes`` takes the arguments from settings."""
+"""Opens connections to a single server, to Sentinels or to a cluster; ``indexes`` takes the arguments from settings.
+
+``security`` and ``sentinel_security`` are the client's arguments for login and TLS. Nothing is sent before the first
+request. With ``from_replicas`` requests go to replicas if there are any: only for commands that read.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +17,7 @@ from streamdedup.index.redis.cluster_servers import ClusterServers
 from streamdedup.index.redis.credentials import RenewedLogin
 from streamdedup.index.redis.servers import Connections, OneServer, Servers
 
-#: Repetitions of a request within a call, and the pauses before them in seconds.
+#: Repetitions of a request, and the pauses before them in seconds.
 RETRIES = 2
 BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.3)
 #: Idle time in seconds after which a connection is checked before its next use.
@@ -23,11 +27,7 @@ _IDLE_S = 30
 def connect(
     url: str, *, security: Mapping[str, Any] | None = None, timeout_s: float = 2.0, connect_timeout_s: float = 1.0
 ) -> Servers:
-    """Return the connection to a single server; nothing is sent yet.
-
-    ``url`` is one that ``settings.redis.url_mistake`` accepts. ``security`` are the client's arguments for login and
-    TLS, which take precedence over those in the URL.
-    """
+    """Connect to a single server by a URL that ``settings.redis.url_mistake`` accepts; ``security`` overrides it."""
     connections = _new_connections(security)
     client = redis.Redis.from_url(url, **_of_one_server(connections, security, timeout_s, connect_timeout_s))
     return OneServer(client, connections)
@@ -36,7 +36,6 @@ def connect(
 def _of_one_server(
     connections: Connections, security: Mapping[str, Any] | None, timeout_s: float, connect_timeout_s: float
 ) -> dict[str, Any]:
-    """Return the arguments of a client that uses one server at a time."""
     return {
         # Called for each new connection, in place of the client's own set-up.
         "redis_connect_func": connections.set_up_and_count,
@@ -58,14 +57,8 @@ def connect_sentinel(
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
-    """Return the connection to the master that Sentinels name, or to a replica of it; nothing is sent yet.
-
-    ``security`` and ``sentinel_security`` are the client's arguments for login and TLS. With ``from_replicas`` the
-    connection is to a replica if there is any: for commands that only read, and not for ``read_facts`` and
-    ``require_usable``, which take a replica for a failover. ``connect_timeout_s`` also limits the answer of a Sentinel.
-    """
-    # Each try of a request asks each Sentinel once, until one answers, with the short time-out: ``timeout_s`` is for
-    # scripts.
+    """Connect to the master that Sentinels name, or to a replica; ``checks.read_facts`` takes that for a failover."""
+    # Each try of a request asks each Sentinel once, until one answers. ``timeout_s`` is for scripts.
     sentinel_arguments = {
         "socket_timeout": connect_timeout_s,
         "socket_connect_timeout": connect_timeout_s,
@@ -88,7 +81,7 @@ def _new_connections(security: Mapping[str, Any] | None) -> Connections:
 
 
 class _SentinelClient(redis.Redis):
-    """A client for the master that Sentinels name, or for replicas; closes the connections to the Sentinels too."""
+    """A client that also closes the connections to the Sentinels."""
 
     def close(self) -> None:
         super().close()
@@ -105,7 +98,7 @@ def connect_cluster(
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
-    """Return the connection to a Redis Cluster, of which ``nodes`` are some; nothing is sent yet."""
+    """Connect to a Redis Cluster, of which ``nodes`` are some."""
     connections = _new_connections(security)
 
     def open_client() -> RedisCluster:

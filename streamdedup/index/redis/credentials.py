@@ -1,7 +1,7 @@
-"""Logins that change while a process runs: read again for each new connection.
+"""Logins that change while a process runs; ``indexes`` makes them from the settings.
 
-``indexes`` makes a ``RenewedLogin`` from the settings. The client calls ``get_credentials`` whenever it connects, also
-after a server has closed a connection or refused a command for lack of a valid login.
+The client reads the login whenever it connects, also after a server has closed a connection or refused a command for
+lack of a valid login.
 """
 
 import importlib
@@ -23,7 +23,7 @@ class RenewedLogin(CredentialProvider):
         self._read = read
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """Return a password, or user and password; raise ``ConnectionError``, so that the daemon tries again, for none.
+        """Return a password, or user and password; without any raise ``ConnectionError``: the daemon tries again.
 
         The text repeats no error of a provider, which could show a secret.
         """
@@ -40,10 +40,9 @@ class RenewedLogin(CredentialProvider):
 
 
 def login_of_provider(name: str) -> RenewedLogin:
-    """Return the login of a credential provider of the Redis client.
+    """Return the login of a credential provider of the client, named by ``redis.credential_provider``.
 
-    ``name`` is the setting ``redis.credential_provider``: ``package:function``. The function returns the provider, and
-    is called at the first login.
+    ``package:function`` names a function that returns the provider; it is called at the first login.
     """
 
     @cache

@@ -20,14 +20,12 @@ _TEMPORARY = (
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
     exceptions.ClusterError,
-    # From a cluster: a hash slot moves, or no node of an outdated map of the hash slots answers.
-    exceptions.AskError,
+    exceptions.AskError,  # a hash slot of a cluster moves
     exceptions.TryAgainError,
-    exceptions.RedisClusterException,
-    # After the script was loaded: a failover came in between.
-    exceptions.NoScriptError,
+    exceptions.RedisClusterException,  # no node of an outdated map of the hash slots answers
+    exceptions.NoScriptError,  # a failover since the script was loaded
 )
-#: Beginnings of error replies after which the same request may succeed later.
+#: Beginnings of error replies, likewise.
 _TEMPORARY_REPLIES = (
     "MISCONF",
     "NOREPLICAS",
@@ -40,9 +38,9 @@ _TEMPORARY_REPLIES = (
     "TRYAGAIN",
     "max number of clients",  # of a cluster node; that of a single server is a ``ConnectionError`` in redis-py 8.1
 )
-#: Texts of newer and older servers when a script may not call a command or use a key.
+#: Texts of newer and older servers for a script that may not call a command or use a key.
 _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can't")
-#: Text of servers when the user may call the command, but not use the key.
+#: Text for a user who may call the command, but not use the key.
 _KEYS_REFUSED = re.compile(r"\baccess (a|the|one of the|at least one of the) (\S+ )?keys?\b")
 #: Additions of a server to an error within a script.
 _SCRIPT_NOISE = re.compile(r"ACL failure in script: |\.? script: .*?on @user_script:[0-9]+\.?$")
@@ -50,14 +48,12 @@ _SCRIPT_NOISE = re.compile(r"ACL failure in script: |\.? script: .*?on @user_scr
 _CLIENT = re.compile(r"<redis\.client\.Redis\(.*?\bhost=([^,]*),port=(\d+),.*?\)>\)>\)>")
 #: Advice for a user without the rights that docs/redis.md lists.
 GRANT = "grant what docs/redis.md lists under User and rights"
-#: The texts (for a command, for a script) of a server that cannot write its append-only file; the group is the error of
-#: the operating system.
+#: Texts, for a command and for a script, of a server that cannot write its append-only file; the group is the reason.
 _NO_APPEND_ONLY_FILE = re.compile(
     r"MISCONF (?:Errors writing to the AOF file|.* persist data to AOF.* AOF error): (.*)"
 )
-#: Text of a server whose snapshots cannot be written.
+#: Text of a server that cannot write its snapshots.
 _NO_SNAPSHOTS = re.compile(r"MISCONF .* configured to save RDB snapshots")
-
 #: Texts of servers for a client without a login; the client's first command is HELLO.
 _NO_LOGIN = ("HELLO must be called with the client already authenticated", "Authentication required")
 
@@ -68,9 +64,8 @@ def translated(
 ) -> Iterator[None]:
     """Raise ``StoreUnavailable`` or ``StoreMisconfigured`` in place of the errors of the client.
 
-    Args:
-        address: Returns the server's address, which the client's errors about time-outs lack; None for several servers.
-        new_login_setting: Returns the setting that will bring a new login after a refusal; None if a refusal is final.
+    ``address`` returns the server's address, which errors about time-outs lack; None for several servers.
+    ``new_login_setting`` is that of ``servers.Connections``.
     """
     try:
         yield
@@ -87,7 +82,7 @@ def check_replies(replies: Sequence[object], keys: Sequence[bytes] = ()) -> None
 
 @contextmanager
 def damage_translated() -> Iterator[None]:
-    """Raise ``StoreMisconfigured``, for the operator, in place of errors of the codec."""
+    """Raise ``StoreMisconfigured`` in place of the codec's errors about stored data."""
     try:
         yield
     except ValueError as error:
@@ -97,11 +92,10 @@ def damage_translated() -> Iterator[None]:
 def wrong_type(key: str) -> StoreMisconfigured:
     """Return the error for a key, or the beginning of a key, with a value of another type than the index writes."""
     prefix = key.removeprefix("{").partition(":")[0]
+    setting, new_keys = f" (redis.key_prefix is {prefix})", "redis.key_prefix another value"
+    new_index = "streamdedup index rebuild"
     if prefix == PROGRAMS_PREFIX:
         setting, new_keys, new_index = "", "the index another name=...", "Index.delete(url, name=...)"
-    else:
-        setting, new_keys = f" (redis.key_prefix is {prefix})", "redis.key_prefix another value"
-        new_index = "streamdedup index rebuild"
     return StoreMisconfigured(
         f"the key {key} holds a value of another type than the index writes there, so something else writes to keys "
         f"that begin with {{{prefix}:{setting}. Give {new_keys}, or keep the other program from these keys; then "
@@ -138,6 +132,7 @@ def _translate(
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, and the errors behind one of the cluster client, which hides them."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -147,7 +142,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _refusal(error: BaseException) -> StoreMisconfigured | None:
-    """Return the error for a refused login or a missing permission, with the settings to check; else None."""
+    """Return the error for a refused login or a missing right, with the settings to check; else None."""
     text = str(error)
     if any(part in text for part in _NO_LOGIN):
         return StoreMisconfigured(
@@ -186,7 +181,7 @@ def is_untrusted(error: BaseException) -> bool:
 
 
 def _condition(error: BaseException) -> str:
-    """Describe why a server refuses requests for a while, with the cure if there is any."""
+    """Return why a server refuses requests for a while, with the cure if there is any."""
     text = _text_without_script(error)
     if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
         return "its memory is full; raise its limit (maxmemory), or drop unused indexes"

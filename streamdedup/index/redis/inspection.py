@@ -1,4 +1,4 @@
-"""Inspects an index in Redis: the contract is ``index.backend.IndexInspector``, which names the callers.
+"""Inspects an index in Redis (``index.backend.IndexInspector``).
 
 ``redis.staging`` scans and deletes the same keys. A new kind of key (``redis.keys``) gets its line in ``KINDS``.
 """
@@ -38,7 +38,7 @@ KINDS = {
 MARKER_KIND = "deletion markers"
 #: All other keys: fingerprint, lease on a staging index, counts of documents.
 OTHER_KIND = "other"
-#: Number of keys that a server examines in one step of a scan; the index's among them are deleted in one round trip.
+#: Number of keys that a server examines in one step of a scan; those of the index are deleted in one round trip.
 _SCAN_COUNT = 1000
 #: Number of keys of each kind whose memory is measured.
 _SAMPLE_COUNT = 500
@@ -52,7 +52,7 @@ class RedisInspector:
     def __init__(self, servers: Servers, namespace: str) -> None:
         self._servers = servers
         self._namespace = namespace
-        # One band is enough: all keys that are read by name are in the first slot, which every index has.
+        # One band is enough: all keys that are read by name are in slot 0.
         self._keys = Keys(namespace, 1)
 
     def fingerprint(self) -> Fingerprint | None:
@@ -71,7 +71,7 @@ class RedisInspector:
         looked_up = {Partition(topic, number) for topic in topics for number in range(_MAX_PARTITIONS)}
         partitions = sorted(looked_up | set(also))
         marks = [self._keys.high_water_mark(partition) for partition in partitions]
-        fences = [self._keys.fence(0, partition) for partition in partitions]  # every slot has the fence
+        fences = [self._keys.fence(0, partition) for partition in partitions]
         stored = self._servers.ask_many([Command(keys[0], ("MGET", *keys)) for keys in (marks, fences)])
         return {
             partition: _facts(high_water_mark, fence)
@@ -87,8 +87,7 @@ class RedisInspector:
             for key in keys:
                 kind = MARKER_KIND if key in markers else kind_of(key)
                 counts[kind] += 1
-                sample = samples.setdefault(kind, [])
-                _add_to_sample(sample, key, counts[kind])
+                _add_to_sample(samples.setdefault(kind, []), key, counts[kind])
             on_keys(len(keys))
         kinds = {
             kind: KeyStatistics(counts[kind], round(counts[kind] * self._mean_bytes(samples.get(kind, []))))
@@ -116,11 +115,11 @@ def kind_of(key: bytes) -> str:
 
 def scan_keys(servers: Servers, namespace: str) -> Iterator[list[bytes]]:
     """Yield all keys of an index in chunks; a change of servers or hash slots may repeat or miss some."""
-    # Neither prefixes nor profile names have characters with a meaning in patterns.
+    # Neither a prefix nor the name of a profile has a character with a meaning in patterns.
     pattern = f"{{{namespace}:*"
     first_replies: Mapping[str, Any] = servers.ask_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-    for master, (first_cursor, first_keys) in first_replies.items():
-        cursor, keys = first_cursor, first_keys
+    for master, first_reply in first_replies.items():
+        cursor, keys = first_reply
         yield keys
         while cursor:
             cursor, keys = servers.ask_master(master, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)

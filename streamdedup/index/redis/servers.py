@@ -40,14 +40,13 @@ class Connections:
     def new_login_setting(self) -> str | None:
         """Return the setting that will bring a new login after a refusal; None if the refusal is final.
 
-        A refusal is final for a fixed login, and before the first connection: the login was wrong from the beginning.
-        After other refusals the daemon waits for a new login (``errors.translated``).
+        It is final for a fixed login, and before the first connection: the login was wrong from the beginning.
         """
         return self._login_source if self.count else None
 
     def set_up_and_count(self, connection: Any) -> None:
-        """Set up a new connection of a client for one server, as the client would."""
-        # Without the health check, which would itself connect, and recurse.
+        """Set up a new connection of a client for one server."""
+        # As the client would, but without the health check, which would itself connect, and recurse.
         connection.on_connect_check_health(check_health=False)
         self.count += 1
 
@@ -76,14 +75,14 @@ class Servers(ABC):
 
     @abstractmethod
     def ask_masters(self, *parts: Any) -> dict[str, Any]:
-        """Send a command to the one server, or each master of a cluster with hash slots; return replies by address."""
+        """Send a command to the server, or to each master of a cluster with hash slots; return replies by address."""
 
     @abstractmethod
     def ask_master(self, address: str, *parts: Any) -> Any: ...
 
     @abstractmethod
     def close(self) -> None:
-        """Close all connections; never raises."""
+        """Close the connections; never raises."""
 
     def ask(self, key: bytes, *parts: Any) -> Any:
         return self.ask_many([Command(key, parts)])[0]
@@ -102,7 +101,7 @@ class Servers(ABC):
 
 
 class OneServer(Servers):
-    """A single server, or the master that Sentinels name, or a replica of that master."""
+    """A single server, or the master that Sentinels name, or a replica of the master."""
 
     def __init__(self, client: redis.Redis, connections: Connections | None = None) -> None:
         self.client = client

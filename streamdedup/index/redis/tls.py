@@ -1,4 +1,4 @@
-"""Tells whether servers and settings disagree about TLS; called by ``redis.backend`` when no server answers its checks.
+"""Finds a disagreement of servers and settings about TLS, for ``redis.backend`` when no server answers its checks.
 
 The errors of the client do not show it: a Redis without TLS waits for the end of the first handshake message, and a
 Redis with TLS closes a connection that does not begin with a handshake.
