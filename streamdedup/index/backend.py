@@ -1,7 +1,6 @@
-"""The backend: everything that depends on the kind of store in which the indexes are.
+"""The backend: everything that depends on the kind of store in which the indexes are; made by ``indexes``.
 
-``streamdedup.indexes`` constructs it, for the commands in ``cli`` and for ``library``. A change touches
-``redis.backend``, ``redis.inspection`` and the backend in tests/simulation/operator.py.
+A change touches ``redis.backend``, ``redis.inspection`` and the backend in tests/simulation/operator.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,10 +15,7 @@ from streamdedup.position import Partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexParameters:
-    """Parameters of a profile's index, the same for all processes that use the index.
-
-    ``bands`` is at least 1; a ``bucket_cap`` of None is no limit.
-    """
+    """Parameters of a profile's index, the same for all its processes; a ``bucket_cap`` of None is no limit."""
 
     fingerprint: Fingerprint
     bands: int
@@ -54,7 +50,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Facts reported by a server of the store; None where unknown or unlimited; ``address`` has no secret."""
+    """Facts reported by a server of the store; None where unknown, or for no limit; ``address`` has no secret."""
 
     address: str
     software: str
@@ -64,10 +60,7 @@ class ServerFacts:
 
 
 class IndexInspector(Protocol):
-    """Inspects one index, for `index status`, other commands and ``library.Index.delete``.
-
-    Nothing takes a lock, so numbers are approximate while daemons write.
-    """
+    """Inspects one index, for the commands and ``library``; numbers are approximate while daemons write."""
 
     def fingerprint(self) -> Fingerprint | None: ...
 
@@ -87,19 +80,18 @@ class IndexInspector(Protocol):
 class Backend(Protocol):
     """The store of the indexes of some profiles; a context manager that closes the connections.
 
-    Connects at the first use. All methods raise ``StoreUnavailable`` when a server does not answer, and
-    ``StoreMisconfigured`` when a server refuses the client for good.
+    Connects at the first use. Methods raise ``StoreUnavailable`` when a server does not answer, ``StoreMisconfigured``
+    when a server refuses the client for good. ``name`` is the name of a profile.
     """
 
     @property
     def address(self) -> str:
-        """Address of the store without secrets, for the operator."""
+        """The address of the store without secrets, for the operator."""
 
     @property
     def mode(self) -> str:
         """How the servers are reached, for `index status`: ``single`` (one server), ``sentinel`` or ``cluster``."""
 
-    # Of the profile with a name
     def index(self, name: str) -> Index: ...
 
     def staging(self, name: str, on_keys: Callable[[int], None] = lambda _count: None) -> StagingIndex:
@@ -116,7 +108,7 @@ class Backend(Protocol):
         """Say where the index is and which settings decide it, for the operator."""
 
     def servers(self) -> Sequence[ServerFacts]:
-        """Return the facts of the servers; raise ``StoreMisconfigured`` if they are not as in the settings."""
+        """Return the facts of the servers; raise unless they are as in the settings."""
 
     def require_usable(self) -> list[str]:
         """Raise unless the servers accept writes and keep every key (a part of ``findings``); return warnings."""

@@ -1,8 +1,8 @@
 """The cluster set in memory: the documents of one cluster, with time, position and source, and their counts for alerts.
 
-A cluster is named by its *first document*, which the others resemble (``detection.clusters``). Called by
-``index.memory``. The specification for ``redis/lua/_cluster_sets.lua`` and, for full sets, ``change_cluster_sets.lua``:
-a change touches all of them. The Lua also shortens partition, offset and source, which the specification does not.
+A cluster is named by its *first document*, which the others resemble (``detection.clusters``). This module is the
+specification for ``redis/lua/_cluster_sets.lua`` and, for full sets, ``change_cluster_sets.lua``: a change touches all
+of them. The Lua also shortens partition, offset and source.
 """
 
 from bisect import insort
@@ -13,8 +13,7 @@ from typing import NamedTuple, Self
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import CLUSTER_SIZE_CAP, ClusterCounts
 
-#: Range of a signed number of 6 bytes, in which Redis keeps a record time; a time beyond it, such as one in
-#: microseconds, becomes the nearest time in the range.
+#: Redis keeps record times in 6 bytes, signed; a time beyond them, such as one in microseconds, becomes the nearest.
 _LEAST_TIME_MS, _GREATEST_TIME_MS = -(2**47), 2**47 - 1
 
 
@@ -38,10 +37,9 @@ class ClusterSet:
         self._sources = Counter(member.source for member in self._members if member.source)
 
     def with_first(self, entry: IndexEntry | None) -> Self:
-        """Return the set with the first document, whose index entry is ``entry``, as readers see the set.
+        """Return the set with the first document, whose index entry is ``entry``, unless it is deleted.
 
-        The same set if there is no entry, or it is deleted or in the set; else a copy, because a read must not store
-        the first document: it is stored when a document joins, as in Redis.
+        Returns a copy, because a read must not store the first document: it is stored when a document joins.
         """
         if entry is None or entry.deleted or entry.number in self._numbers:
             return self
@@ -64,7 +62,7 @@ class ClusterSet:
             self._sources[member.source] += 1
 
     def remove(self, number: int) -> None:
-        """Remove a document. A full set may have turned documents away: it stays full, and only forgets the source."""
+        """Remove a document; from a full set, which may lack documents and stays full, only its source."""
         row = next((row for row, member in enumerate(self._members) if member.number == number), None)
         if row is None:
             return
@@ -82,12 +80,11 @@ class ClusterSet:
 
     @property
     def _size(self) -> int:
-        """Documents of the cluster; the first one counts also where it is no member."""
+        """Documents of the cluster; the first one counts also if it is no member."""
         return len(self._numbers) + (self._first not in self._numbers)
 
     @property
     def numbers(self) -> list[int]:
-        """The document numbers in the set."""
         return [member.number for member in self._members]
 
     @property

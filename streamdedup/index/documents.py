@@ -1,7 +1,7 @@
-"""Index entries as values, and the rule that decides between two versions of a document.
+"""Index entries, pending matches, and the rule that decides between two versions of a document.
 
-A new field touches the codec ``index.entries`` and docs/format.md. The rule and the numbers of ``InsertState`` are also
-in ``redis/lua/_entries.lua``.
+A new field touches the codec, ``index.entries``, and docs/format.md. The rule and the numbers of ``InsertState`` are
+also in ``redis/lua/_entries.lua``.
 """
 
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ class InsertState(IntEnum):
 
     #: The index had no entry with this number; the version was stored.
     CREATED = 0
-    #: An earlier version or a deletion marker is stored. It is returned, and stays until ``replace_entries``.
+    #: An earlier version or a deletion marker is stored, and stays until ``replace_entries``.
     REPLACED = 1
-    #: The same position with the same content is stored already. The stored entry is returned.
+    #: The same content is stored from the same position.
     REPLAYED = 2
-    #: The same content is stored already, from another position. The stored entry is returned.
+    #: The same content is stored from another position.
     REDELIVERED = 3
-    #: A later version is stored already.
+    #: A later version is stored.
     SUPERSEDED = 4
-    #: The number belongs to a document with another id. The stored entry is returned.
+    #: The number belongs to a document with another id.
     COLLIDED = 5
 
 
-#: States in which the stored entry is returned.
+#: States with which ``insert_entries`` returns the stored entry.
 RETURNING_STATES = frozenset(
     {InsertState.REPLACED, InsertState.REPLAYED, InsertState.REDELIVERED, InsertState.COLLIDED}
 )
@@ -46,18 +46,18 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     """The part of an index entry computed from the document's fields.
 
     Attributes:
-        element_count: Tokens or characters, of which the shingles consist, at most ``MAX_COUNT``.
-        tail: 64-bit hashes of the last k - 1 elements, where k is the shingle length; of all elements in a shorter
-            text. From these hashes an append computes the shingles that reach over the present end of the text.
+        token_count: At most ``MAX_COUNT``.
+        element_count: Elements of the shingles, tokens or characters, at most ``MAX_COUNT``.
+        tail: 64-bit hashes of the last k - 1 elements, or fewer in a short text, where k is the shingle length. From
+            these hashes an append computes the shingles that reach over the present end of the text.
         stop_only: Whether all shingles are stop shingles; the sketch then consists of these.
         first_digest: Text digest before the first append, without a scope, 16 bytes; None without an append. Pair keys
             contain this digest, so that an append repeats no alert.
-        incarnation: Names a document that was deleted and inserted again, 8 bytes; None for the first incarnation.
-            Pair keys contain this name, so that a new incarnation is alerted again.
+        incarnation: Name of the incarnation of a document, 8 bytes; None for the first. Pair keys contain this name, so
+            that a document that was deleted and inserted again is alerted again.
         source: Hash of the document's source, ``SOURCE_BYTES`` long; None where the source is not known.
         scope: Stored form of the document's scope, ``SCOPE_BYTES`` long; None in profiles without scopes.
-        caption: Label, source and publication time for people, at most 255 bytes, since its stored length has one
-            byte; None without a caption. No comparison reads it.
+        caption: Label, source and publication time for people, at most 255 bytes; None without. No comparison reads it.
     """
 
     sketch: Sketch
@@ -73,7 +73,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the hashes take: nearly the whole stored entry."""
+        """Bytes of the hashes: nearly the whole stored entry."""
         return self.sketch.size_bytes + 8 * len(self.tail)
 
 
@@ -109,16 +109,12 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def pair_digest(self) -> bytes:
-        """The digest in pair keys, 16 bytes: of the text before the first append, without the scope.
-
-        So a published pair keeps its key after its documents have changed their scope. ``toggle_scope`` takes the scope
-        out of a digest, and puts it in.
-        """
+        """The digest in pair keys, of the text before the first append, without the scope, which may change later."""
         return self.content.first_digest or toggle_scope(self.digest, self.content.scope)
 
     @property
     def version_digest(self) -> bytes:
-        """The content digest before the first append, 16 bytes."""
+        """The content digest before the first append."""
         return toggle_scope(self.pair_digest, self.content.scope)
 
 
@@ -126,8 +122,8 @@ class PendingMatches(msgspec.Struct, frozen=True):
     """Matches found for one position and not committed yet.
 
     Attributes:
-        digest: Digest of the document at the time of the record, 16 bytes, where the record is an append with matches:
-            the next append changes the digest in the index entry. None otherwise.
+        digest: Of the document at the time of the record, where the record is an append with matches, since the next
+            append changes the digest in the index entry; else None.
         document_missing: Whether the record is an append to, or a deletion of, a document that the index lacks. A later
             record in the batch may insert the document; a replay of this record must still miss it.
     """
@@ -147,7 +143,7 @@ def deletion_marker(number: int, position: Position, time_ms: int) -> IndexEntry
 
 @dataclass(frozen=True, slots=True)
 class InsertResult:
-    """What the index did with a version, and in ``RETURNING_STATES`` the entry that was stored before."""
+    """What the index did with a version; in ``RETURNING_STATES`` with the stored entry."""
 
     state: InsertState
     previous: IndexEntry | None = None

@@ -1,16 +1,19 @@
-"""The codec for stored data: index entries, pending matches, fences, high-water marks, announced attempts.
+"""The codec of the values in Redis: index entries, pending matches, fences, high-water marks, announced attempts.
 
-Called by the modules of ``index.redis``. Besides this module only scripts know the stored forms. A change of a form
-raises ``LAYOUT``, and touches docs/format.md, tests/format_vectors.py and the scripts that read the field:
+Besides this module only scripts know the stored forms. A change of a form raises ``LAYOUT``, and touches docs/format.md
+(the fields in full), tests/format_vectors.py and the scripts that read the field:
 
 - ``_entries.lua``: the fields of an index entry from digest to id, to compare two versions;
-- ``set_clusters.lua``: the fields from offset to partition; it replaces layout byte and cluster;
+- ``set_clusters.lua``: the fields from offset to partition; it replaces first byte and cluster;
 - ``_cluster_sets.lua``: times, positions and sources.
 
-docs/format.md lists the fields. The head of an entry is big-endian: at byte 0 the layout, at 1 the content digest, at
-17 the record time, at 25 the offset, at 33 the length of the partition, at 35 the partition, then length and id. The
-content follows (``documents.Content``), little-endian as in the processor, its sketch last (``index.sketch_codec``);
-behind it source and cluster, where the first byte says so.
+The parts of an index entry in order; bytes are counted from 0:
+
+    head          big-endian: at byte 0 layout and flags, at 1 the content digest, at 17 the record time, at 25 the
+                  offset, at 33 the length of the partition, at 35 the partition, then length and text of the id
+    content       little-endian: the fields of ``documents.Content``, the sketch last (``index.sketch_codec``)
+    source        8 bytes, if the first byte has the flag
+    cluster       8 bytes, if the first byte has the flag: the entry names another document
 """
 
 import struct
@@ -27,7 +30,7 @@ from streamdedup.index.values import PUBLISHED, AnnouncedAttempt, ClusterCounts
 from streamdedup.position import PartitionIncarnation, Position
 from streamdedup.wire import SCOPE_BYTES, Match
 
-#: Version of the layout of all stored values, a part of the index's fingerprint; raised with each change of a layout.
+#: Version of the layout of all stored values, a part of the fingerprint of an index.
 LAYOUT: Final = 2
 #: First byte of an entry without cluster and source, and the flags for these; scripts read them.
 _FIRST_BYTE = LAYOUT << 4
@@ -37,13 +40,13 @@ _HAS_SOURCE = 2
 DIGEST_RANGE: Final = (1, 16)
 #: First byte, digest, record time, offset; the same and the length of the partition.
 _HEAD, _HEAD_AND_LENGTH = struct.Struct(">B16sqq"), struct.Struct(">B16sqqH")
-_NUMBER = struct.Struct(">q")
-_LENGTH = struct.Struct(">H")
+_NUMBER, _LENGTH = struct.Struct(">q"), struct.Struct(">H")
 #: Flags, tokens, elements, hashes in the tail, distinct shingles.
 _CONTENT = struct.Struct("<BHHBI")
 #: By number of hashes in the tail: the tail; the fields of ``_CONTENT`` and the tail.
 _TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
 _CONTENTS = [struct.Struct(f"{_CONTENT.format}{count}Q") for count in range(256)]
+# Flags of a content
 _HAS_FIRST_DIGEST = 1
 _HAS_INCARNATION = 2
 _STOP_SHINGLES_ONLY = 4
@@ -52,45 +55,6 @@ _HAS_SCOPE = 16
 _HAS_CAPTION = 32
 _KNOWN_FLAGS = 63  # the sum of these
 _DIGEST_BYTES, _INCARNATION_BYTES = 16, 8
-#: First bytes of the fields of pending matches.
-_MATCH, _DIGEST, _MISSING = b"m", b"d", b"u"
-_encode_json = msgspec.json.Encoder().encode
-_decode_match = msgspec.json.Decoder(Match).decode
-
-
-def encode_number(number: int) -> bytes:
-    return _NUMBER.pack(number)
-
-
-def decode_number(data: bytes) -> int:
-    number: int = _NUMBER.unpack(data)[0]
-    return number
-
-
-def encode_position(position: Position) -> bytes:
-    """Encode a position as in an index entry, from byte 25 to the end of the partition."""
-    return _NUMBER.pack(position.offset) + _encode_partition(position.partition_incarnation)
-
-
-def position_token(position: Position) -> bytes:
-    """Return the 8 bytes that name a position in a claim: BLAKE2b over its fields; zeros for ``PUBLISHED``.
-
-    A digest is shorter than the text, and enough for claims, which only compare positions.
-    """
-    if position == PUBLISHED:
-        return bytes(8)
-    return blake2b(":".join(map(str, position)).encode(), digest_size=8).digest()
-
-
-@lru_cache(maxsize=4096)
-def _encode_partition(partition: PartitionIncarnation) -> bytes:
-    text = str(partition).encode()
-    return _LENGTH.pack(len(text)) + text
-
-
-@lru_cache(maxsize=4096)
-def _decode_partition(data: bytes) -> PartitionIncarnation:
-    return PartitionIncarnation.parse(data.decode())
 
 
 def encode_entries(entries: Sequence[IndexEntry]) -> list[bytes]:
@@ -128,23 +92,14 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
     )
 
 
-class _ParsedEntry(NamedTuple):
-    """A decoded index entry except for its sketch."""
-
-    #: Arguments of ``IndexEntry`` before the content, and of ``Content`` after the sketch.
-    entry_arguments: tuple[int, str, bytes, Position, int, int]
-    content_arguments: tuple[Any, ...]
-    sketch: StoredSketch
-
-
 def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[IndexEntry]:
-    """Decode index entries; the result shares no memory with ``stored``. Raise ``ValueError`` for a damaged one."""
+    """Decode index entries, which share no memory with ``stored``; raise ``ValueError`` for a damaged one."""
     parsed = [_parse_entry(number, data) for number, data in zip(numbers, stored, strict=True)]
     try:
         sketches = decode_sketches([entry.sketch for entry in parsed])
     except ValueError as error:
         if len(parsed) > 1:
-            # Sketches were decoded together. Decoded alone, the damaged sketch raises an error that names its entry.
+            # Decoded alone, the damaged sketch raises an error that names its entry.
             for number, data in zip(numbers, stored, strict=True):
                 decode_entries([number], [data])
         raise ValueError(f"index entry {numbers[0]} is damaged: {error}") from error
@@ -154,8 +109,16 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
     ]
 
 
+class _ParsedEntry(NamedTuple):
+    """An index entry before its sketch is decoded: arguments of ``IndexEntry``, of ``Content`` behind the sketch."""
+
+    entry_arguments: tuple[int, str, bytes, Position, int, int]
+    content_arguments: tuple[Any, ...]
+    sketch: StoredSketch
+
+
 def _parse_entry(number: int, data: bytes) -> _ParsedEntry:
-    """Decode all but the sketch; empty ``data`` fails at the first ``unpack_from``."""
+    # Empty data fails at the first ``unpack_from``.
     if data and data[0] >> 4 != LAYOUT:
         raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {LAYOUT}")
     if data and data[0] & ~(_FIRST_BYTE | _IN_CLUSTER | _HAS_SOURCE):
@@ -210,7 +173,44 @@ def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> t
     return content, StoredSketch(data[sketch_start:end], shingle_count, bool(flags & _IS_SIGNATURE))
 
 
-#: Layout of the counts of a cluster, and length of a member of its set: ``redis/lua/_cluster_sets.lua``.
+# Numbers and positions
+
+
+def encode_number(number: int) -> bytes:
+    return _NUMBER.pack(number)
+
+
+def decode_number(encoded: bytes) -> int:
+    number: int = _NUMBER.unpack(encoded)[0]
+    return number
+
+
+def encode_position(position: Position) -> bytes:
+    """Encode a position as in an index entry, from byte 25 to the end of the partition."""
+    return _NUMBER.pack(position.offset) + _encode_partition(position.partition_incarnation)
+
+
+def position_token(position: Position) -> bytes:
+    """Return the 8 bytes that name a position in a claim: a digest, or zeros for ``PUBLISHED``."""
+    if position == PUBLISHED:
+        return bytes(8)
+    return blake2b(":".join(map(str, position)).encode(), digest_size=8).digest()
+
+
+@lru_cache(maxsize=4096)
+def _encode_partition(partition: PartitionIncarnation) -> bytes:
+    text = str(partition).encode()
+    return _LENGTH.pack(len(text)) + text
+
+
+@lru_cache(maxsize=4096)
+def _decode_partition(encoded: bytes) -> PartitionIncarnation:
+    return PartitionIncarnation.parse(encoded.decode())
+
+
+# Clusters
+
+#: Counts of a cluster, and bytes of a member of its set: ``redis/lua/_cluster_sets.lua``.
 _COUNTS, _MEMBER_BYTES = struct.Struct(">HHq6s6s"), 24
 
 
@@ -226,8 +226,16 @@ def decode_cluster(reply: bytes) -> tuple[ClusterCounts, list[int]]:
     return decode_counts(reply), [decode_number(reply[start : start + _NUMBER.size]) for start in starts]
 
 
+# Pending matches and claims
+
+#: First bytes of the fields of pending matches.
+_MATCH, _DIGEST, _MISSING = b"m", b"d", b"u"
+_encode_json = msgspec.json.Encoder().encode
+_decode_match = msgspec.json.Decoder(Match).decode
+
+
 def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:
-    """Encode pending matches as hash fields: ``m`` and pair key with a JSON match, ``d`` with a digest, ``u`` empty."""
+    """Return hash fields: ``m`` and a pair key with a match in JSON, ``d`` with the digest, ``u`` if it is missing."""
     fields = {_MATCH + key: _encode_json(match) for key, match in pending.matches.items()}
     if pending.digest is not None:
         fields[_DIGEST] = pending.digest
@@ -237,18 +245,19 @@ def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:
 
 
 def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
-    """Decode hash fields; raise ``ValueError`` for a damaged one."""
     try:
-        matches = {field[1:]: _decode_match(value) for field, value in fields.items() if field[:1] == _MATCH}
+        matches = {field[1:]: _decode_match(match) for field, match in fields.items() if field[:1] == _MATCH}
     except ValueError as error:  # msgspec's errors are ValueErrors
         raise ValueError(f"pending matches are damaged: {error}") from error
     return PendingMatches(matches, fields.get(_DIGEST), _MISSING in fields)
 
 
 def count_claims(catalogue: bytes) -> int:
-    """Count the claims in a catalogue of claim pages, whose format is in ``redis/lua/_claims.lua``."""
-    # The third of the six numbers of a generation.
+    """Return the sum of the third numbers of the generations in a catalogue (``redis/lua/_claims.lua``)."""
     return sum(int(generation.split()[2]) for generation in catalogue.split(b","))
+
+
+# Partitions
 
 
 def decode_high_water_mark(stored: bytes) -> tuple[int, int, str]:

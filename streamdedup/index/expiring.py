@@ -1,4 +1,4 @@
-"""A dictionary whose entries expire; called by ``index.memory`` and ``index.memory_partitions``."""
+"""A dictionary whose values expire, for ``index.memory`` and ``index.memory_partitions``."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -7,15 +7,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _NEVER = float("inf")
-#: Least entry count at which expired entries are deleted.
+#: Least number of values at which expired ones are deleted.
 _LEAST_SWEPT = 100
 
 
 class ExpiringDict(Generic[K, V]):
-    """A dictionary whose entries expire after ``lifetime_ms``, None for never; ``set`` may name another.
+    """A dictionary whose values expire after ``lifetime_ms``, None for never.
 
-    ``len`` counts only unexpired entries. ``set`` deletes the expired ones whenever the entries have doubled, so memory
-    stays bounded and the cost of a call constant on average.
+    ``set`` deletes the expired ones whenever all have doubled, so that memory is bounded and a call cheap on average.
     """
 
     def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
@@ -35,7 +34,7 @@ class ExpiringDict(Generic[K, V]):
         return value
 
     def set(self, key: K, value: V, lifetime_ms: int | None = None) -> None:
-        """Set a value; ``lifetime_ms`` is its time to live where it differs from that of the dictionary."""
+        """Set a value, with ``lifetime_ms`` instead of the time to live of the dictionary."""
         lifetime_ms = self._lifetime_ms if lifetime_ms is None else lifetime_ms
         self._entries[key] = (value, _NEVER if lifetime_ms is None else self._now_ms() + lifetime_ms)
         if lifetime_ms is not None and len(self._entries) >= self._sweep_count:
@@ -44,7 +43,7 @@ class ExpiringDict(Generic[K, V]):
             self._sweep_count = max(2 * len(self._entries), _LEAST_SWEPT)
 
     def amend(self, key: K, value: V) -> None:
-        """Change a value that ``get`` has returned, and keep its time to live."""
+        """Replace a value that ``get`` has returned, and keep its time to live."""
         self._entries[key] = (value, self._entries[key][1])
 
     def all_keys(self) -> list[K]:
@@ -55,5 +54,6 @@ class ExpiringDict(Generic[K, V]):
         self._entries.pop(key, None)
 
     def __len__(self) -> int:
+        """Return the number of unexpired values."""
         now_ms = self._now_ms()
         return sum(expiry > now_ms for _, expiry in self._entries.values())

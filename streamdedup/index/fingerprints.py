@@ -1,7 +1,7 @@
 """Fingerprints: whether an index that was built with some parameters can be continued with others.
 
-Parameters come from ``settings.profile.Profile.fingerprint``, in Redis also from
-``RedisIndexOptions.stored_fingerprint``; a new one touches docs/format.md and makes existing indexes unusable.
+Parameters come from ``settings.profile.Profile.fingerprint`` and ``RedisIndexOptions.stored_fingerprint``; a new one
+touches docs/format.md and makes existing indexes unusable.
 """
 
 import msgspec
@@ -14,9 +14,9 @@ from streamdedup.index.values import Fingerprint, Opening
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that the version of the program decides, not the settings.
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "layout"})
-#: Seconds that the last rebuild of the index took: stored with the parameters, but not compared (``differences``).
+#: Seconds that the last rebuild of the index took: stored with the parameters, but not compared.
 REBUILT_S = "rebuilt_s"
-#: The parameter, with its value, that an index has if programs write it with ``library``; an index of daemons lacks it.
+#: The parameter, with its value, of an index that programs write with ``library``; an index of daemons lacks it.
 MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
 #: First part of all keys of the indexes that programs write.
 PROGRAMS_PREFIX = "streamdedup-library"
@@ -32,7 +32,7 @@ def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:
 
 
 def mismatches(stored: Fingerprint, expected: Fingerprint) -> list[str]:
-    """Return the texts of serious differences, with which an index cannot be continued: all but the advisory ones."""
+    """Return the texts of all but the advisory differences: with these an index cannot be continued."""
     return [text for name, text in differences(stored, expected).items() if name not in ADVISORY_PARAMETERS]
 
 
@@ -44,13 +44,9 @@ def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
 
 
 def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
-    """Return the result of opening an existing index: not created, and a text for each advisory difference.
-
-    Raises ``IndexMismatch``, which names each serious difference, if the index cannot be continued.
-    """
+    """Return the opening of an existing index; raise ``IndexMismatch`` if it cannot be continued."""
     texts = differences(stored, expected)
-    serious = mismatches(stored, expected)
-    if serious:
+    if serious := mismatches(stored, expected):
         if MAINTAINED_BY_PROGRAMS.items() <= expected.items():
             raise IndexMismatch(
                 f"{'; '.join(serious)}. Use the profile that the index was built with, or give a new index another "

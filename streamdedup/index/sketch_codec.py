@@ -1,11 +1,11 @@
-"""The stored form for sketches, the last and largest part in an index entry; called by ``index.entries``.
+"""The stored form of sketches, the last and largest part of an index entry; called by ``index.entries``.
 
 A change of the form raises ``entries.LAYOUT``, and touches docs/format.md and tests/format_vectors.py.
 
-A signature takes 4 bytes for each value, and so do up to 63 shingle hashes. From 64 hashes on they are an Elias-Fano
-code (P. Elias, "Efficient storage and retrieval by content and address of static files", Journal of the ACM 21, 1974):
-the high parts of n ascending hashes take n + 255 bits together, the low parts 24 bits each, so that these are whole
-bytes and a batch is encoded by few array operations. A hash takes 3.45 bytes in a document with 100, 3.21 in one with
+*Plain*, 4 bytes for each value, are signatures and up to 63 shingle hashes. From 64 hashes on they are *coded* by
+Elias-Fano (P. Elias, "Efficient storage and retrieval by content and address of static files", Journal of the ACM 21,
+1974): the low parts of n ascending hashes take 24 bits each, whole bytes, so that a batch is encoded by few array
+operations; the high parts take n + 255 bits together. A hash takes 3.45 bytes in a document with 100, 3.21 in one with
 400.
 
 A code of n hashes has their low parts, little-endian, then (n + 262) // 8 bytes of bits, the highest of a byte first:
@@ -34,7 +34,7 @@ _LOW_BITS, _LOW_MASK = np.uint32(24), np.uint32(0xFFFFFF)
 
 
 class StoredSketch(NamedTuple):
-    """The bytes of a sketch, with the number of distinct shingles and the kind, from other fields of the entry."""
+    """The bytes of a sketch, and what other fields of the entry say of it."""
 
     data: bytes
     shingles_count: int
@@ -46,10 +46,10 @@ def encode_sketches(sketches: Sequence[Sketch]) -> list[bytes]:
     codes = iter(_encode_hashes(coded))
     stored = []
     for sketch in sketches:
-        values = sketch.signature if sketch.hashes is None else sketch.hashes
-        assert values is not None
-        is_coded = sketch.hashes is not None and len(values) >= _FEWEST_CODED
-        stored.append(next(codes) if is_coded else values.astype(_VALUE, copy=False).tobytes())
+        plain = sketch.signature if sketch.hashes is None else sketch.hashes
+        assert plain is not None
+        is_coded = sketch.hashes is not None and len(plain) >= _FEWEST_CODED
+        stored.append(next(codes) if is_coded else plain.astype(_VALUE, copy=False).tobytes())
     return stored
 
 
@@ -69,11 +69,11 @@ def decode_sketches(stored: Sequence[StoredSketch]) -> list[Sketch]:
 
 
 def _split_and_check(hashes: NDArray[np.uint32], stored: Sequence[StoredSketch]) -> Iterator[NDArray[np.uint32]]:
-    """Return each document's hashes from the joined ones; raise unless they ascend strictly, as comparisons require."""
+    """Return the joined hashes by document; raise unless those of each ascend strictly, as comparisons require."""
     ends = list(accumulate(sketch.shingles_count for sketch in stored))
     descends = hashes[1:] <= hashes[:-1]
     if len(ends) > 1:
-        # From the last hash of a document to the first of the next one the hashes may descend.
+        # The first hash of a document may be less than the last one of the document before.
         descends[[end - 1 for end in ends if 0 < end < len(hashes)]] = False
     if np.count_nonzero(descends):
         raise ValueError("shingle hashes out of order")
@@ -125,7 +125,7 @@ def _encode_hashes(hashes: Sequence[NDArray[np.uint32]]) -> list[bytes]:
 
 
 def _decode_hashes(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
-    """Decode Elias-Fano codes; return the hashes of all documents, joined. Those of a damaged code may not ascend."""
+    """Return the hashes of all codes, joined; those of a damaged code may not ascend."""
     low, high = [], []
     for data, count, _ in stored:
         _check_length(data, count, _LOW_BYTES * count + _high_length(count))
@@ -136,21 +136,20 @@ def _decode_hashes(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
     if len(bits) != len(first_bits):
         raise ValueError("damaged high parts of shingle hashes")
     bits -= first_bits
-    # The number of bits is also right if one code has a bit too many and another one too few. A hash between them then
-    # takes a bit of another code, so its high part is outside 0 .. 255. A negative one, read as unsigned, is large.
+    # If one code has a bit too many and another one too few, a hash between them takes a bit of another code, so that
+    # its high part is outside 0 .. 255. A negative one, read as unsigned, is large.
     if bits.view(np.uintp).max() > _MOST_HIGH:
         raise ValueError("damaged high parts of shingle hashes")
     hashes = bits.astype(np.uint32)
     hashes <<= _LOW_BITS
-    # Low parts are read as overlapping values of 4 bytes, 3 bytes apart. The mask removes the fourth byte, which is of
-    # the next low part, or the appended zero.
+    # Low parts are read as overlapping values of 4 bytes, 3 bytes apart; the mask removes the fourth byte.
     low.append(b"\0")
     hashes |= np.ndarray(len(bits), _VALUE, b"".join(low), strides=(_LOW_BYTES,)) & _LOW_MASK
     return hashes
 
 
 def _high_length(count: Any) -> Any:
-    """Return the bytes for the high parts of ``count`` hashes: count + 255 bits, rounded up; of an int or an array."""
+    """Return the bytes for the high parts of so many hashes, an int or an array: count + 255 bits, rounded up."""
     return (count + 262) // 8
 
 
@@ -163,7 +162,7 @@ def _first_bits(counts: Sequence[int]) -> NDArray[np.intp]:
     if len(counts) > 1:
         hash_counts = np.array(counts)
         bit_counts = 8 * _high_length(hash_counts)
-        # The numbers count the hashes before each document; the places count the bits before it.
+        # The bits before each document less the hashes before it.
         shifts = (bit_counts.cumsum() - bit_counts) - (hash_counts.cumsum() - hash_counts)
         numbers += np.repeat(shifts, hash_counts)
     return numbers
