@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.runs import UNCHECKED, offsets_of, ranges
+from streamdedup.text.runs import UNCHECKED, Int64s, UInt32s, UInt64s, offsets_of, ranges
 
 # Odd 64-bit constants without structure: fractional parts of square roots of small primes, times 2^64.
 _MIX = 0x6A09E667F3BCC909
@@ -49,12 +49,12 @@ _MASKS = np.array([(1 << 8 * min(n, 8)) - 1 for n in range(129)], np.uint64)
 class Elements(NamedTuple):
     """The elements (tokens or characters) of a document batch, one document behind the other; counts by document."""
 
-    hashes: NDArray[np.uint64]
-    counts: NDArray[np.int64]
-    token_counts: NDArray[np.int64]
+    hashes: UInt64s
+    counts: Int64s
+    token_counts: Int64s
 
 
-def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix(words: UInt64s) -> UInt64s:
     """Mix words in place, and return them."""
     words ^= words >> 32
     words *= np.uint64(_MIX)
@@ -62,16 +62,14 @@ def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words
 
 
-def powers(base: int, count: int) -> NDArray[np.uint64]:
+def powers(base: int, count: int) -> UInt64s:
     """Return base^0 ... base^(count - 1) modulo 2^64."""
     values = np.full(count, base, np.uint64)
     values[:1] = 1
     return np.multiply.accumulate(values)
 
 
-def hash64(
-    data: bytes | NDArray[np.uint16], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.uint64]:
+def hash64(data: bytes | NDArray[np.uint16], starts: Int64s, lengths: Int64s) -> UInt64s:
     """Return hash64 for slices of bytes or UTF-16 with PADDING behind them.
 
     ``starts`` and ``lengths``: int64 (n,), in bytes or UTF-16 units; no length is 0.
@@ -105,9 +103,7 @@ def hash64(
     return hashes
 
 
-def _further_words(
-    words: NDArray[np.uint64], per_word: int, starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.uint64]:
+def _further_words(words: UInt64s, per_word: int, starts: Int64s, lengths: Int64s) -> UInt64s:
     """Return by token the sum over the words after the first 1 + `_WORD_STEPS`; a word has `per_word` units."""
     # A token has (length - 1) // per_word words after the first.
     counts = (lengths - 1) // per_word - _WORD_STEPS
@@ -119,11 +115,7 @@ def _further_words(
     return np.add.reduceat(terms, offsets_of(counts)[:-1])
 
 
-def token_hashes(
-    points: NDArray[np.uint16] | NDArray[np.uint32],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64] | NDArray[np.int8],
-) -> NDArray[np.uint64]:
+def token_hashes(points: NDArray[np.uint16] | UInt32s, starts: Int64s, lengths: Int64s | NDArray[np.int8]) -> UInt64s:
     """Return the token hashes for any script; for ASCII texts as bytes `hash64` returns the same.
 
     Args:
@@ -151,9 +143,7 @@ def token_hashes(
     return hashes
 
 
-def _computed_hashes(
-    points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.uint64]:
+def _computed_hashes(points: NDArray[np.uint16] | UInt32s, starts: Int64s, lengths: Int64s) -> UInt64s:
     """Return the token hashes without the table, for any number of units; arguments as for `token_hashes`."""
     # NUL minus 1 wraps to the greatest number, so separators are not ASCII here.
     is_ascii = points - points.dtype.type(1) < _BEYOND_ASCII - 1
@@ -170,9 +160,7 @@ def _computed_hashes(
     return hashes
 
 
-def _utf16_token_hashes(
-    points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.uint64]:
+def _utf16_token_hashes(points: NDArray[np.uint16] | UInt32s, starts: Int64s, lengths: Int64s) -> UInt64s:
     if points.itemsize > 2:
         # A code point beyond LAST_UNIT is two units, which moves all that follows.
         shift = np.cumsum(points > LAST_UNIT)
@@ -183,7 +171,7 @@ def _utf16_token_hashes(
     return hashes
 
 
-def _utf16(points: NDArray[np.uint16] | NDArray[np.uint32]) -> NDArray[np.uint16]:
+def _utf16(points: NDArray[np.uint16] | UInt32s) -> NDArray[np.uint16]:
     if points.itemsize == 2:
         return np.concatenate((points, np.zeros(len(PADDING) // 2, "<u2")))
     text = str(points.astype("<u4", copy=False).data, "utf-32-le")
@@ -191,11 +179,11 @@ def _utf16(points: NDArray[np.uint16] | NDArray[np.uint32]) -> NDArray[np.uint16
 
 
 @functools.cache
-def _single_unit_hashes() -> NDArray[np.uint64]:
+def _single_unit_hashes() -> UInt64s:
     hashes = mix(np.arange(LAST_UNIT + 1, dtype=np.uint64))
     hashes[_BEYOND_ASCII:] += np.uint64(_WIDE)
     return hashes
 
 
-def character_hashes(points: NDArray[np.uint32]) -> NDArray[np.uint64]:
+def character_hashes(points: UInt32s) -> UInt64s:
     return mix(mix(points.astype(np.uint64)))

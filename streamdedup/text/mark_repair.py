@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.runs import UNCHECKED, without
+from streamdedup.text.runs import UNCHECKED, Int64s, Mask, UInt32s, without
 from streamdedup.text.unicode_tables import (
     CHECK,
     CLASSED,
@@ -38,13 +38,13 @@ class Repaired(NamedTuple):
     Unless ``is_composed``, marks were exchanged at most.
     """
 
-    packed: NDArray[np.uint32]
-    starts: NDArray[np.int64]
-    doubtful_documents: NDArray[np.int64]
+    packed: UInt32s
+    starts: Int64s
+    doubtful_documents: Int64s
     is_composed: bool = False
 
 
-def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _places_to_check(kinds: NDArray[np.uint8]) -> Int64s:
     """Return the places, ascending, at which neighbours may change the result."""
     # Bits by which each code point but the first is a place to check: CHECK always, CLASSED if the code point before
     # has ENDS_CLASSED. This is the bit above CLASSED, hence the shift.
@@ -55,13 +55,7 @@ def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.flatnonzero(reasons != 0) + 1
 
 
-def repair(
-    packed: NDArray[np.uint32],
-    starts: NDArray[np.int64],
-    kinds: NDArray[np.uint8],
-    points: NDArray[np.uint32],
-    table: Tables,
-) -> Repaired:
+def repair(packed: UInt32s, starts: Int64s, kinds: NDArray[np.uint8], points: UInt32s, table: Tables) -> Repaired:
     """Exchange marks in the wrong order, in place, in ``packed``; compose letters with their marks.
 
     ``packed``, ``starts`` and ``kinds`` are those of `normalise.Folded`. Pairs of letter and mark are looked up by the
@@ -88,12 +82,7 @@ def repair(
     return Repaired(packed, starts, documents, is_composed=bool(composites.any()))
 
 
-def _exchange_marks(
-    packed: NDArray[np.uint32],
-    places: NDArray[np.int64],
-    previous_context: NDArray[np.uint32],
-    context: NDArray[np.uint32],
-) -> NDArray[np.bool_]:
+def _exchange_marks(packed: UInt32s, places: Int64s, previous_context: UInt32s, context: UInt32s) -> Mask:
     """Exchange two marks in the wrong order, in place, where that is all; return a mask of the others."""
     own_class = context & OWN_CLASS
     is_misplaced = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
@@ -109,8 +98,8 @@ def _exchange_marks(
 
 
 def _compose_with_previous(
-    letters: NDArray[np.uint32], letter_context: NDArray[np.uint32], mark_points: NDArray[np.uint32], table: Tables
-) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+    letters: UInt32s, letter_context: UInt32s, mark_points: UInt32s, table: Tables
+) -> tuple[UInt32s, Mask]:
     """Return the code point that each mark composes with the code point before it, or 0; and a mask of doubtful marks.
 
     A doubtful mark may compose, but the table of pairs cannot tell to which code point.
@@ -127,11 +116,7 @@ def _compose_with_previous(
 
 
 def _compose_later_marks(
-    composites: NDArray[np.uint32],
-    is_doubtful_mark: NDArray[np.bool_],
-    marks: NDArray[np.int64],
-    mark_points: NDArray[np.uint32],
-    table: Tables,
+    composites: UInt32s, is_doubtful_mark: Mask, marks: Int64s, mark_points: UInt32s, table: Tables
 ) -> None:
     """Correct ``composites`` and ``is_doubtful_mark``, in place, for marks directly after a composing mark.
 
@@ -151,16 +136,14 @@ def _compose_later_marks(
         composing = second[composes_again & next_is_adjacent.take(second)]
 
 
-def _entries(letters: NDArray[np.uint32], marks: NDArray[np.uint32], table: Tables) -> NDArray[np.uint32]:
+def _entries(letters: UInt32s, marks: UInt32s, table: Tables) -> UInt32s:
     composites = table.composites
     # Code points beyond the end of a table use its last entry, which belongs to no pair.
     cells = composites.letter_row.take(letters, mode="clip") + composites.mark_column.take(marks, mode="clip")
     return composites.cells.take(cells, mode=UNCHECKED)
 
 
-def _only_reordered(
-    packed: NDArray[np.uint32], places: NDArray[np.int64], contexts: NDArray[np.uint32]
-) -> NDArray[np.bool_]:
+def _only_reordered(packed: UInt32s, places: Int64s, contexts: UInt32s) -> Mask:
     """Return which marks, at ``places``, need only be exchanged with the mark before, as a vowel sign after shadda.
 
     ``contexts`` are the context bits of each mark and the mark before, combined.
@@ -172,21 +155,17 @@ def _only_reordered(
     # No further mark before or after the two, which could have to change places as well, or compose.
     hindered |= packed.take(places - 2, mode=UNCHECKED) & (CHECK | CLASSED | ENDS_CLASSED)
     hindered |= packed.take(places + 1, mode=UNCHECKED) & (CHECK | CLASSED)
-    is_reordered: NDArray[np.bool_] = hindered == 0
+    is_reordered: Mask = hindered == 0
     return is_reordered
 
 
-def _documents_of(places: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _documents_of(places: Int64s, starts: Int64s) -> Int64s:
     return np.unique(np.searchsorted(starts, places, side="right") - 1) if places.size else places
 
 
 def _composed_at(
-    packed: NDArray[np.uint32],
-    starts: NDArray[np.int64],
-    marks: NDArray[np.int64],
-    composites: NDArray[np.uint32],
-    table: Tables,
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    packed: UInt32s, starts: Int64s, marks: Int64s, composites: UInt32s, table: Tables
+) -> tuple[UInt32s, Int64s]:
     """Replace the letters before ``marks`` by ``composites``; return ``packed`` and ``starts`` without these marks.
 
     A mark whose composite is 0 stays.

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from streamdedup.text.folding import FoldOptions, folding_rounds, normalized
 from streamdedup.text.mark_repair import Repaired, repair
-from streamdedup.text.runs import UNCHECKED, VALUES_PER_CHANGE, offsets_of, ranges, spliced, without
+from streamdedup.text.runs import UNCHECKED, VALUES_PER_CHANGE, Int64s, UInt32s, offsets_of, ranges, spliced, without
 from streamdedup.text.unicode_tables import CHECK, CLASSED, CODE_POINT, EXPANDS, IGNORED, Tables, kinds_of, tables
 
 
@@ -41,8 +41,8 @@ class Folded(NamedTuple):
         kinds: uint8 (n_code_points,); highest byte of each entry (`unicode_tables.kinds_of`): bits from LETTER on.
     """
 
-    packed: NDArray[np.uint32]
-    starts: NDArray[np.int64]
+    packed: UInt32s
+    starts: Int64s
     bits: int
     kinds: NDArray[np.uint8]
 
@@ -51,7 +51,7 @@ class _LookedUp(NamedTuple):
     """Documents after step 1; in ``points`` the texts' code points, without the ignorable ones."""
 
     folded: Folded
-    points: NDArray[np.uint32]
+    points: UInt32s
 
 
 def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
@@ -77,7 +77,7 @@ def _repaired(texts: Sequence[str], table: Tables) -> tuple[_LookedUp, Repaired]
     return looked_up, repair(packed, starts, kinds, points, table)
 
 
-def _classified(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
+def _classified(packed: UInt32s, starts: Int64s) -> Folded:
     return Folded(packed, starts, int(np.bitwise_or.reduce(packed)), kinds_of(packed))
 
 
@@ -111,7 +111,7 @@ def _without_ignorable(text: str, table: Tables) -> str:
 
 def _fold_doubtful(
     looked_up: _LookedUp, repaired: Repaired, table: Tables, folding: FoldOptions
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+) -> tuple[UInt32s, Int64s]:
     """Steps 3 and 4: fold the doubtful documents anew; return ``packed`` and ``starts`` of all documents."""
     packed, starts, documents = repaired.packed, repaired.starts, repaired.doubtful_documents
     texts = [
@@ -135,7 +135,7 @@ def _fold_doubtful(
     return np.concatenate(pieces), starts[0] + offsets_of(lengths)
 
 
-def _text_bounds(starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[tuple[int, int]]:
+def _text_bounds(starts: Int64s, documents: Int64s) -> list[tuple[int, int]]:
     return list(zip(starts.take(documents).tolist(), (starts.take(documents + 1) - 1).tolist(), strict=True))
 
 

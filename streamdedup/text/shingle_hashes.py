@@ -16,10 +16,9 @@ steps that `shingles` takes: `sorted_hashes`, `without_stops`, `numbered_repetit
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamdedup.text.element_hashes import Elements, mix, powers
-from streamdedup.text.runs import UNCHECKED, offsets_of, ranges
+from streamdedup.text.runs import UNCHECKED, Int64s, Mask, UInt32s, UInt64s, offsets_of, ranges
 
 # Odd 64-bit constants without structure, as in `element_hashes`.
 _COMBINER = 0x3C6EF372FE94F82B
@@ -39,9 +38,7 @@ _HASH_BITS = np.uint64(32)
 _HASH_MASK = np.uint64(2**32 - 1)
 
 
-def sorted_hashes(
-    elements: Elements, order: NDArray[np.int64], size: int, *, whole: bool
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def sorted_hashes(elements: Elements, order: Int64s, size: int, *, whole: bool) -> tuple[UInt32s, Int64s]:
     """Return all shingle hashes, repetitions included, ascending within each document, and their counts.
 
     Args:
@@ -72,19 +69,19 @@ def sorted_hashes(
     return keys[: int(shingle_counts.sum())].astype(np.uint32), counts
 
 
-def ordered_hashes(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
+def ordered_hashes(hashes: UInt64s, size: int) -> UInt32s:
     """Return the shingle hashes of one text in text order, from the hashes of at least `size` elements."""
     return _shingles_from(hashes, size)[: hashes.size - size + 1]
 
 
-def _sort_each(hashes: NDArray[np.uint32], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
+def _sort_each(hashes: UInt32s, starts: Int64s, counts: Int64s) -> UInt32s:
     runs = [hashes[start:end] for start, end in zip(starts.tolist(), (starts + counts).tolist(), strict=True)]
     for run in runs:
         run.sort()
     return np.concatenate(runs)
 
 
-def _shingles_from(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
+def _shingles_from(hashes: UInt64s, size: int) -> UInt32s:
     """Return for each element the hash of the shingle that begins with it.
 
     If the shingle would reach beyond the end of the document, the value has no meaning, and the caller drops it.
@@ -96,7 +93,7 @@ def _shingles_from(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
     return shingles
 
 
-def _shingle_sums(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
+def _shingle_sums(hashes: UInt64s, size: int) -> UInt64s:
     """Return sum over j < size of COMBINER^j * hashes[i + j] for each i that has all of them, in log2(size) steps.
 
     Binary method: for each binary digit of `size` after the first, the sums become twice as long, and longer by one if
@@ -112,16 +109,14 @@ def _shingle_sums(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
     return sums
 
 
-def _longer(sums: NDArray[np.uint64], following: NDArray[np.uint64], shift: int) -> NDArray[np.uint64]:
+def _longer(sums: UInt64s, following: UInt64s, shift: int) -> UInt64s:
     """Return sums[i] + COMBINER^shift * following[i + shift] for each i that has both."""
     longer = following[shift:] * np.uint64(pow(_COMBINER, shift, 2**64))
     longer += sums[: longer.size]
     return longer
 
 
-def _short_sums(
-    hashes: NDArray[np.uint64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.uint64]:
+def _short_sums(hashes: UInt64s, starts: Int64s, lengths: Int64s) -> UInt64s:
     if not starts.size:
         return np.empty(0, np.uint64)
     terms = hashes[ranges(starts, lengths)]
@@ -129,7 +124,7 @@ def _short_sums(
     return np.add.reduceat(terms, offsets_of(lengths)[:-1])
 
 
-def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def distinct(hashes: UInt32s, counts: Int64s) -> tuple[UInt32s, Int64s]:
     is_first = np.ones(hashes.size, np.bool_)
     np.not_equal(hashes[1:], hashes[:-1], out=is_first[1:])
     offsets = offsets_of(counts)
@@ -142,7 +137,7 @@ def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDA
 class HashSet:
     """A set of hashes, uint32 or uint64, with a table of their top bits as a quick first test."""
 
-    def __init__(self, hashes: NDArray[np.uint32] | NDArray[np.uint64], top_bits: int) -> None:
+    def __init__(self, hashes: UInt32s | UInt64s, top_bits: int) -> None:
         self._hashes = hashes.copy()
         self._hashes.sort()
         self._shift = 8 * hashes.itemsize - top_bits
@@ -152,7 +147,7 @@ class HashSet:
     def __bool__(self) -> bool:
         return bool(self._hashes.size)
 
-    def contains(self, hashes: NDArray[np.uint32] | NDArray[np.uint64]) -> NDArray[np.bool_]:
+    def contains(self, hashes: UInt32s | UInt64s) -> Mask:
         """Return a mask for the hashes that are in the set; the set must not be empty (``bool``)."""
         is_contained = self._has_top.take(hashes >> self._shift)
         places = np.flatnonzero(is_contained)
@@ -163,9 +158,7 @@ class HashSet:
         return is_contained
 
 
-def without_stops(
-    hashes: NDArray[np.uint32], counts: NDArray[np.int64], stops: HashSet
-) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
+def without_stops(hashes: UInt32s, counts: Int64s, stops: HashSet) -> tuple[UInt32s, Int64s, Mask]:
     """Leave stop shingles out, of which there is at least one; a document that has nothing else keeps them all.
 
     Returns the remaining hashes, their counts, and whether a document has stop shingles only.
@@ -180,7 +173,7 @@ def without_stops(
     return hashes.take(np.flatnonzero(remains)), remaining_counts, stop_only
 
 
-def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
+def numbered_repetitions(hashes: UInt32s, counts: Int64s) -> UInt32s:
     """Replace the second, third ... of equal hashes by repetition hashes; input and output ascend per document."""
     keys = np.repeat(np.arange(counts.size, dtype=np.uint64) << _HASH_BITS, counts)
     keys |= hashes
@@ -195,13 +188,13 @@ def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) 
     return keys.astype(np.uint32)
 
 
-def repetitions(hashes: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+def repetitions(hashes: UInt64s, numbers: Int64s) -> UInt64s:
     """Return repetition hashes, also for appends to bags (`detection.content`); number 0 is the shingle itself."""
-    repeated: NDArray[np.uint64] = _finish(mix(hashes + numbers.astype(np.uint64) * np.uint64(_REPETITION)))
+    repeated: UInt64s = _finish(mix(hashes + numbers.astype(np.uint64) * np.uint64(_REPETITION)))
     return np.where(numbers == 0, hashes, repeated)
 
 
-def _finish(sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _finish(sums: UInt64s) -> UInt64s:
     finished = sums * np.uint64(_FINISH_1)
     finished ^= finished >> 32
     finished *= np.uint64(_FINISH_2)

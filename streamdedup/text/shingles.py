@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamdedup.text.element_hashes import Elements
 from streamdedup.text.folding import FoldOptions
 from streamdedup.text.markup import without_urls
 from streamdedup.text.normalise import fold
-from streamdedup.text.runs import joined_offsets, offsets_of, ranges
+from streamdedup.text.runs import Int64s, Mask, UInt32s, UInt64s, joined_offsets, offsets_of, ranges
 from streamdedup.text.shingle_hashes import (
     HashSet,
     distinct,
@@ -92,13 +91,13 @@ class ShingleBatch(NamedTuple):
         stop_only: Whether a document has stop shingles only, and so keeps them.
     """
 
-    hashes: NDArray[np.uint32]
-    offsets: NDArray[np.int64]
-    token_counts: NDArray[np.int64]
-    element_counts: NDArray[np.int64]
-    tails: NDArray[np.uint64]
-    tail_offsets: NDArray[np.int64]
-    stop_only: NDArray[np.bool_]
+    hashes: UInt32s
+    offsets: Int64s
+    token_counts: Int64s
+    element_counts: Int64s
+    tails: UInt64s
+    tail_offsets: Int64s
+    stop_only: Mask
 
 
 class OrderedShingles(NamedTuple):
@@ -107,9 +106,9 @@ class OrderedShingles(NamedTuple):
     Separators are spaces in ``spaced``.
     """
 
-    hashes: NDArray[np.uint32]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    hashes: UInt32s
+    starts: Int64s
+    ends: Int64s
     spaced: str
 
     def text(self, low: int, high: int) -> str:
@@ -161,7 +160,7 @@ class Shingler:
         shingles = ordered_hashes(hashes, size)
         return OrderedShingles(shingles, bounds[: shingles.size, 0], bounds[size - 1 :, 1], spaced)
 
-    def appended(self, tail: NDArray[np.uint64], text: str, *, is_first: bool) -> ShingleBatch:
+    def appended(self, tail: UInt64s, text: str, *, is_first: bool) -> ShingleBatch:
         """Return the shingles that a stored text gains when a text is appended on a new line, as a batch of one.
 
         The whole text has the gained shingles and those of the stored text. Exception: a stored text shorter than a
@@ -187,9 +186,7 @@ class Shingler:
             hashes, offsets_of(counts), added.token_counts, element_counts, tail, tail_offsets, stop_only
         )
 
-    def _sorted_without_stops(
-        self, elements: Elements, order: NDArray[np.int64]
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
+    def _sorted_without_stops(self, elements: Elements, order: Int64s) -> tuple[UInt32s, Int64s, Mask]:
         """Return the results of `sorted_hashes` without stop shingles, which a document keeps if it has no others."""
         whole = self.options.short_texts == "whole"
         hashes, counts = sorted_hashes(elements, order, self.options.size, whole=whole)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamdedup.text.runs import Int64s, UInt32s, UInt64s
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import StopShingles, described_options, least_documents
 
@@ -119,7 +119,7 @@ class DocumentCounter:
         #: Upper bound of the documents of a group with a shingle that has no key in the group.
         self.forgotten_bound = 0
 
-    def add(self, keys_by_document: Sequence[NDArray[np.uint64]]) -> None:
+    def add(self, keys_by_document: Sequence[UInt64s]) -> None:
         """Count the shingles of documents: keys group << 32 | shingle, distinct within each document."""
         if not keys_by_document:
             return
@@ -170,8 +170,8 @@ class _Sample:
     documents_by_group: list[int] = field(default_factory=lambda: [0])
     seen: set[int] = field(default_factory=set)
 
-    def add(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], sources: Sequence[str | None]) -> None:
-        keys_by_document: list[NDArray[np.uint64]] = []
+    def add(self, hashes: UInt32s, offsets: Int64s, sources: Sequence[str | None]) -> None:
+        keys_by_document: list[UInt64s] = []
         for first, last, source in zip(offsets[:-1].tolist(), offsets[1:].tolist(), sources, strict=True):
             if first == last:
                 continue  # a document without shingles does not count

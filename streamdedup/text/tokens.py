@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from streamdedup.text.element_hashes import LAST_UNIT, PADDING, Elements, character_hashes, hash64, token_hashes
 from streamdedup.text.folding import FoldOptions
 from streamdedup.text.normalise import Folded, fold
-from streamdedup.text.runs import offsets_of
+from streamdedup.text.runs import Int64s, Mask, UInt32s, offsets_of
 from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, kind_mask
 
 
@@ -65,7 +65,7 @@ class ElementReader:
             return self._ascii_characters(texts) if ascii_only else self._general_characters(texts)
         return self._ascii_tokens(texts) if ascii_only else self._general_tokens(texts)
 
-    def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
+    def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, Int64s]:
         """Return the folded bytes with a separator before each text and at the end; the text starts, and the end."""
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         data = "\n".join(["", *texts, ""]).encode("ascii").translate(_ASCII_LETTERS if self.letters_only else _ASCII)
@@ -115,9 +115,7 @@ class ElementReader:
             ends = starts + lengths
         return spaced_text(folded.packed, inside), list(zip(starts.tolist(), ends.tolist(), strict=True))
 
-    def _character_places(
-        self, inside: NDArray[np.bool_], text_starts: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def _character_places(self, inside: Mask, text_starts: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Return the places of the characters that become elements; their number and that of the tokens by text.
 
         With white space, the first separator behind each token is an element, except at the end of a text. The tokens
@@ -134,18 +132,18 @@ class ElementReader:
         places = np.flatnonzero(inside)
         return places, np.diff(np.searchsorted(places, text_starts)), token_counts
 
-    def _inside(self, folded: Folded) -> NDArray[np.bool_]:
-        inside: NDArray[np.bool_] = (folded.kinds & kind_mask(LETTER if self.letters_only else LETTER | NUMBER)) != 0
+    def _inside(self, folded: Folded) -> Mask:
+        inside: Mask = (folded.kinds & kind_mask(LETTER if self.letters_only else LETTER | NUMBER)) != 0
         return inside
 
 
-def _ascii_inside(data: bytes) -> NDArray[np.bool_]:
-    inside: NDArray[np.bool_] = np.frombuffer(data, np.uint8) != SPACE
+def _ascii_inside(data: bytes) -> Mask:
+    inside: Mask = np.frombuffer(data, np.uint8) != SPACE
     inside[-len(PADDING) :] = False
     return inside
 
 
-def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _token_begins(folded: Folded, inside: Mask) -> Mask:
     """Return a mask for the first characters of tokens: after a separator, at a solo character, and after one."""
     kinds, bits = folded.kinds, folded.bits
     begins = inside.copy()
@@ -169,7 +167,7 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     return begins
 
 
-def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _continued_by_marks(solo: Mask, mark: Mask) -> Mask:
     """Return a mask for the characters in `solo` and the marks directly behind them."""
     reached = solo.copy()
     for _ in range(_MARKS_STEPWISE):
@@ -185,9 +183,7 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
     return reached
 
 
-def _token_places(
-    folded: Folded, inside: NDArray[np.bool_], *, exact: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.int8]]:
+def _token_places(folded: Folded, inside: Mask, *, exact: bool) -> tuple[Int64s, Int64s | NDArray[np.int8]]:
     """Return the token starts, and the token lengths in code points: int8, which is faster, if all are 1.
 
     Unless ``exact``, a length may include the separators behind the token.
@@ -215,7 +211,7 @@ def _token_places(
     return starts, lengths
 
 
-def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint16] | NDArray[np.uint32]:
+def _token_points(folded: Folded, inside: Mask) -> NDArray[np.uint16] | UInt32s:
     """Return the folded code points with NUL for separators, as `token_hashes` reads them: uint16 if all fit."""
     # `bits` is the union of all bits: it exceeds LAST_UNIT, 16 ones, only if a code point does. ``astype`` drops the
     # bits above the code point.
@@ -225,9 +221,9 @@ def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint1
     return points
 
 
-def _spaced_points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:
+def _spaced_points(packed: UInt32s, inside: Mask) -> UInt32s:
     return np.where(inside, packed & CODE_POINT, SPACE)
 
 
-def spaced_text(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> str:
+def spaced_text(packed: UInt32s, inside: Mask) -> str:
     return str(_spaced_points(packed, inside).astype("<u4", copy=False).data, "utf-32-le")

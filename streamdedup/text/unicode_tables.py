@@ -1,29 +1,20 @@
 """Unicode properties by code point as NumPy tables.
 
 ``Tables.packed`` has one 32-bit entry for each code point. The low 21 bits say what the code point becomes in
-normalised text, the bits above say what it is and when the entry alone may be wrong:
-
-    bits 0-20     the folded code point; with EXPANDS an expansion number
-    bits 21, 22   IGNORED: remove it before anything else     EXPANDS: becomes several code points
-    bits 24-27    LETTER, NUMBER, MARK, SOLO: its part in tokens; with none: a separator
-    bits 28-30    CHECK: neighbours may change the result     CLASSED, ENDS_CLASSED: marks may change places
+normalised text, the bits above what it is and whether neighbours may change the result:
 
     A         becomes a         LETTER
     U+0301    becomes itself    LETTER MARK CHECK CLASSED ENDS_CLASSED    the combining acute accent
-    U+FB01    becomes f i       EXPANDS                                   the ligature; bits 0-20: its expansion number
+    U+FB01    becomes f i       EXPANDS                                   the ligature; low bits: its expansion number
     U+4E2D    becomes itself    LETTER SOLO                               a Han character is a whole token
-    U+00AD    is removed        IGNORED                                   the soft hyphen; bits 0-20: a space
+    U+00AD    is removed        IGNORED                                   the soft hyphen; low bits: a space
 
-Where neighbours may change an entry, ``mark_repair`` reads ``Tables.composites`` and ``Tables.context``:
+Where neighbours may change an entry, ``mark_repair`` reads their entries in ``Tables.context``, and the code points to
+which they compose in ``Tables.composites``.
 
-    bits 0-7      OWN_CLASS: combining class; 0 for most
-    bits 8, 9     COMPOSES_BACKWARD, COMPLEX
-    bits 16-23    combining class at the end of the decomposition, with which a following mark is compared
-    bit 24        COMPOSES_FORWARD
-
-The tables follow Python's Unicode version. They take 10 MB and some 0.2 s, once, when the first text
-beyond ASCII arrives, and as much again for each combination of further foldings. The daemon builds them before it is
-ready (``cli.warm_up``).
+The tables follow Python's Unicode version. They take 10 MB and some 0.2 s, once, when the first text beyond ASCII
+arrives, and as much again for each combination of further foldings. The daemon builds them before it is ready
+(``cli.warm_up``).
 """
 
 import functools
@@ -36,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.text.folding import DOTTED_I, FINAL_CONSONANTS, FoldOptions, folding_rounds, replacements
-from streamdedup.text.runs import offsets_of
+from streamdedup.text.runs import Int64s, UInt32s, offsets_of
 from streamdedup.text.unicode_ranges import (
     APOSTROPHE_RANGES,
     FOLDED_MARKS_RANGES,
@@ -47,17 +38,18 @@ from streamdedup.text.unicode_ranges import (
     Ranges,
 )
 
-# Bits of ``Tables.packed``.
+# Bits of ``Tables.packed``; without LETTER and NUMBER the code point is a separator.
 
+#: The folded code point; with ``EXPANDS`` the expansion number, which is the place in ``Tables.expansion_starts``.
 CODE_POINT = np.uint32(0x1FFFFF)
 #: Invisible: removed before anything else.
 IGNORED = np.uint32(1 << 21)
-#: Becomes several code points; the low bits are the expansion number, the place in ``expansion_starts``.
+#: Becomes several code points.
 EXPANDS = np.uint32(1 << 22)
 #: A letter or a combining mark: always part of a token.
 LETTER = np.uint32(1 << 24)
 NUMBER = np.uint32(1 << 25)
-#: A combining mark: continues the token before it (LETTER is set as well).
+#: A combining mark, which continues the token before it; set beside ``LETTER``.
 MARK = np.uint32(1 << 26)
 #: A character of a script without spaces: a token of its own.
 SOLO = np.uint32(1 << 27)
@@ -65,27 +57,26 @@ SOLO = np.uint32(1 << 27)
 CHECK = np.uint32(1 << 28)
 #: Has a combining class: may have to change places with a code point before it that has ``ENDS_CLASSED``.
 CLASSED = np.uint32(1 << 29)
-#: The decomposition ends in a code point with a combining class. ``mark_repair`` shifts this bit by one to the place
-#: of ``CLASSED``, and compares it with ``CLASSED`` of the next code point.
+#: The decomposition ends in a code point with a combining class; ``mark_repair`` relies on the bit after ``CLASSED``.
 ENDS_CLASSED = np.uint32(1 << 30)
 #: Position of the highest byte, the kind of a code point: all bits from ``LETTER`` on.
 _KIND_SHIFT = 24
 
 # Bits of ``Tables.context``.
 
-#: Mask of both combining classes; of the second one after a shift by ``LAST_CLASS_SHIFT``.
+#: The combining class, 0 for most. After a shift by ``LAST_CLASS_SHIFT``: the class at the end of the decomposition,
+#: with which that of a following mark is compared.
 OWN_CLASS = np.uint32(0xFF)
+LAST_CLASS_SHIFT = 16
 #: Composes with certain code points before it.
 COMPOSES_BACKWARD = np.uint32(1 << 8)
 #: The folded form depends on neighbours, and no table tells how: ``normalise`` folds the document anew.
 COMPLEX = np.uint32(1 << 9)
-LAST_CLASS_SHIFT = 16
-#: Composes with certain code points after it (Hangul only; for the others see ``CompositeTable``).
+#: Composes with certain code points after it: Hangul only, which ``CompositeTable`` lacks.
 COMPOSES_FORWARD = np.uint32(1 << 24)
 
-#: Entry of ``CompositeTable.cells`` where the table cannot tell: the pair composes only after folding, or the
-#: folded form of the composed code point depends on neighbours. Greater entries are composed code points; no pair
-#: composes to the code point 1.
+#: Entry of ``CompositeTable.cells`` where the table cannot tell: the pair composes only after folding, or the folded
+#: form of the composed code point depends on neighbours. No pair composes to the code point 1.
 DOUBTFUL = np.uint32(1)
 
 #: Separator of tokens in folded text.
@@ -94,7 +85,7 @@ SPACE = np.uint32(0x20)
 _CODE_POINTS = 0x110000
 
 #: First and last code points of the ranges with letters, marks and numbers: planes 0-3 and the first block of plane 14.
-#: All others are separators: planes 4-13 have never been used, 15 and 16 are private use.
+#: Planes 4-13 have never been used, 15 and 16 are private use.
 _CANDIDATES: Final = ((0, 0x3FFFF), (0xE0000, 0xE0FFF))
 
 #: Bits of a code point by the first letter of its category.
@@ -107,43 +98,41 @@ class CompositeTable(NamedTuple):
     A pair has the cell ``letter_row[letter] + mark_column[mark]``. Without Hangul, which has too many pairs.
 
     Attributes:
-        letter_row: Row start by code point, uint32 (n,). Greater code points use the last entry. Code points that begin
-            no pair, and whose folded form begins none, use row 0, which is empty.
-        mark_column: Column by code point, uint8 (n,). Greater code points use the last entry. Code points that end no
-            pair use column 0, which is empty.
+        letter_row: Row start by code point, uint32 (n,); the empty row 0 for one that begins no pair.
+        mark_column: Column by code point, uint8 (n,); the empty column 0 for one that ends no pair.
         cells: uint32; the composed code point, ``DOUBTFUL``, or 0 without a pair.
+
+    Code points beyond the end of ``letter_row`` or ``mark_column`` use the last entry, which is 0.
     """
 
-    letter_row: NDArray[np.uint32]
+    letter_row: UInt32s
     mark_column: NDArray[np.uint8]
-    cells: NDArray[np.uint32]
+    cells: UInt32s
 
 
 class Tables(NamedTuple):
     """The tables; ``packed`` and ``context`` have an entry for all 0x110000 code points.
 
     Attributes:
-        packed: uint32; the folded code point and its bits (module docstring).
-        context: uint32; combining classes and composition, for the tests on neighbours.
-        expansions: uint32; the folded forms of all expanding code points, as packed entries, concatenated.
-        expansion_starts, expansion_lengths: int64, by expansion number; bounds of the folded form in ``expansions``.
-        composites: Composed code points by pair of letter and mark.
+        expansions: The folded forms of all expanding code points, as packed entries, concatenated.
+        expansion_starts, expansion_lengths: By expansion number; bounds of the folded form in ``expansions``.
     """
 
-    packed: NDArray[np.uint32]
-    context: NDArray[np.uint32]
-    expansions: NDArray[np.uint32]
-    expansion_starts: NDArray[np.int64]
-    expansion_lengths: NDArray[np.int64]
+    packed: UInt32s
+    context: UInt32s
+    expansions: UInt32s
+    expansion_starts: Int64s
+    expansion_lengths: Int64s
     composites: CompositeTable
 
 
 def kind_mask(bits: np.uint32) -> np.uint8:
-    """Return bits of a packed entry, ``LETTER`` and above, as the highest byte: a mask for ``kinds_of``."""
+    """Return bits of a packed entry from ``LETTER`` on as a mask for ``kinds_of``."""
     return np.uint8(bits >> _KIND_SHIFT)
 
 
-def kinds_of(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
+def kinds_of(packed: UInt32s) -> NDArray[np.uint8]:
+    """Return the highest byte of packed entries: the bits from ``LETTER`` on."""
     return (packed >> _KIND_SHIFT).astype(np.uint8)
 
 
@@ -154,7 +143,7 @@ def tables(folding: FoldOptions) -> Tables:
     packed = _category_entries(characters)
     composing = _composing_pairs(characters.foldings)
     context = _context(characters, composing)
-    # Copies entries within ``packed``, so before the bits about neighbours, which belong to one code point only.
+    # Copies entries within ``packed``, so it comes before the bits about neighbours, which must not be copied.
     expansions = _write_foldings(packed, characters.foldings)
     points = np.flatnonzero(context)
     bits = context[points]
@@ -169,21 +158,26 @@ def tables(folding: FoldOptions) -> Tables:
 
 # The characters, and the way of each through normalisation
 
+#: The ``_folding_steps`` by character.
+_Foldings = dict[str, list[str]]
+#: Composed code point, or ``DOUBTFUL``, by pair of letter and mark.
+_Pairs = dict[tuple[int, int], int]
+
 
 class _Characters(NamedTuple):
-    """The candidate characters and their properties, from ``unicodedata``.
+    """The characters of ``_CANDIDATES`` and their properties, from ``unicodedata``.
 
     Attributes:
-        points: uint32, ascending; the candidates.
-        categories: uint8, by candidate; the first letter of the Unicode category, in ASCII.
+        points: Ascending.
+        categories: By candidate; the first letter of the Unicode category, in ASCII.
         ignored: Characters that are removed, or that fold to nothing.
-        foldings: By changed character the NFKC results of `_folding_steps`, in order; the last one is the folded form.
+        foldings: Of the characters that normalisation or folding may change.
     """
 
-    points: NDArray[np.uint32]
+    points: UInt32s
     categories: NDArray[np.uint8]
     ignored: frozenset[str]
-    foldings: dict[str, list[str]]
+    foldings: _Foldings
 
 
 def _characters(folding: FoldOptions) -> _Characters:
@@ -209,7 +203,7 @@ def _in_ranges(ranges: Ranges) -> Iterator[str]:
 
 
 def _folding_steps(character: str, ignored: Collection[str], folding: FoldOptions) -> list[str]:
-    """Return the NFKC results on the way from a character to its fixed point, the last one."""
+    """Return the NFKC results on the way from a character to its folded form, which is the last one."""
     steps: list[str] = []
     for composed, folded in folding_rounds(
         character, folding, lambda text: "".join(c for c in text if c not in ignored)
@@ -223,7 +217,7 @@ def _folding_steps(character: str, ignored: Collection[str], folding: FoldOption
 # Tables.packed and Tables.expansions
 
 
-def _category_entries(characters: _Characters) -> NDArray[np.uint32]:
+def _category_entries(characters: _Characters) -> UInt32s:
     packed = np.full(_CODE_POINTS, SPACE, np.uint32)
     for letter, bits in _CATEGORY_BITS.items():
         points = characters.points[characters.categories == ord(letter)]
@@ -236,13 +230,13 @@ def _category_entries(characters: _Characters) -> NDArray[np.uint32]:
     return packed
 
 
-def _write_foldings(packed: NDArray[np.uint32], foldings: dict[str, list[str]]) -> list[NDArray[np.uint32]]:
+def _write_foldings(packed: UInt32s, foldings: _Foldings) -> list[UInt32s]:
     """Write the folded form for each character into ``packed``; return the expansions."""
-    folded: dict[int, NDArray[np.uint32]] = {
+    folded: dict[int, UInt32s] = {
         ord(character): _without_repeated_spaces(packed[[ord(c) for c in steps[-1]]])
         for character, steps in foldings.items()
     }
-    expansions: list[NDArray[np.uint32]] = []
+    expansions: list[UInt32s] = []
     for point, entries in folded.items():
         if entries.size == 1:
             packed[point] = entries[0]
@@ -252,8 +246,8 @@ def _write_foldings(packed: NDArray[np.uint32], foldings: dict[str, list[str]]) 
     return expansions
 
 
-def _without_repeated_spaces(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Shorten separator runs to one, so that an ellipsis needs no expansion."""
+def _without_repeated_spaces(packed: UInt32s) -> UInt32s:
+    """Shorten each run of separators to one, so that an ellipsis needs no expansion."""
     repeated = (packed[1:] == SPACE) & (packed[:-1] == SPACE)
     return packed[np.concatenate(([True], ~repeated))]
 
@@ -261,7 +255,7 @@ def _without_repeated_spaces(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
 # Tables.context
 
 
-def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> NDArray[np.uint32]:
+def _context(characters: _Characters, composing: _Pairs) -> UInt32s:
     context = np.zeros(_CODE_POINTS, np.uint32)
     for first, last in HANGUL_FORWARD:
         context[first : last + 1] |= COMPOSES_FORWARD
@@ -279,14 +273,14 @@ def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> 
 
 
 def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -> int:
-    """Return the context bits for a character that normalisation or case folding may change."""
+    """Return the context bits of a character that normalisation or case folding may change."""
     bits = own_context.get(character, 0)
-    # A final consonant folds to a consonant and a virama. The virama matters only for following marks: ``last_class``.
+    # A final consonant folds to a consonant and a virama, which matters only for following marks: ``last_class``.
     inside = (own_context.get(c, 0) for step in steps for c in (step[:1] if character in FINAL_CONSONANTS else step))
     if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
         # A mark that folds, or a character with a mark in its folded form: no table tells what neighbours change.
         return int(bits | COMPLEX)
-    # A neighbour may meet any step: the bit if one has it, and the greatest class. Too much costs only time.
+    # A neighbour may meet any step: the bit if one has it, and the greatest class. A check too many costs only time.
     ends = [step[-1] for step in steps]
     forward = max(own_context.get(c, 0) & COMPOSES_FORWARD for c in ends)
     last_class = max(unicodedata.combining(unicodedata.normalize("NFD", c)[-1]) for c in ends)
@@ -296,32 +290,28 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
 # Tables.composites: pairs of a letter and a mark
 
 
-def _composing_pairs(foldings: dict[str, list[str]]) -> dict[tuple[int, int], int]:
-    """Return the composed code point by pair (letter, mark) for all pairs that compose; without Hangul."""
+def _composing_pairs(foldings: _Foldings) -> _Pairs:
+    """Return the composed code point by pair of letter and mark; without Hangul."""
     composing = {(ord(DOTTED_I[0]), ord(DOTTED_I[1])): ord("i")}  # ``folding`` makes the dotted i an i
     for character in foldings:
-        # Left out: compatibility decompositions, which begin with <, and characters that NFC excludes from composition.
+        # Not compatibility decompositions, which begin with <, and not characters that NFC excludes from composition.
         decomposition = unicodedata.decomposition(character).split()
         if len(decomposition) == 2 and decomposition[0][0] != "<" and unicodedata.is_normalized("NFC", character):
             composing[int(decomposition[0], 16), int(decomposition[1], 16)] = ord(character)
     return composing
 
 
-def _composite_table(
-    composing: dict[tuple[int, int], int], foldings: dict[str, list[str]], packed: NDArray[np.uint32]
-) -> CompositeTable:
-    """Return the table with all pairs, those that compose only after folding included."""
+def _composite_table(composing: _Pairs, foldings: _Foldings, packed: UInt32s) -> CompositeTable:
     pairs = _doubtful_pairs(composing, foldings) | composing  # a pair in both has its composed code point
     letters, row = np.unique([letter for letter, _ in pairs], return_inverse=True)
     marks, column = np.unique([mark for _, mark in pairs], return_inverse=True)
     composites = np.array(list(pairs.values()), np.uint32)
-    # The entry ``DOUBTFUL`` stays: as a code point, U+0001, it has neither bit.
+    # ``DOUBTFUL`` itself, taken as the code point 1, has neither bit.
     composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = DOUBTFUL
     matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)  # row and column 0 stay empty
     matrix[row + 1, column + 1] = composites
     numbers: dict[bytes, int] = {}  # number by content of a row; the empty row has 0
     row_numbers = np.array([numbers.setdefault(cells.tobytes(), len(numbers)) for cells in matrix])
-    # Up to the greatest letter or mark, and a last entry, 0, for all greater code points.
     letter_row = np.zeros(letters[-1] + 2, np.uint32)
     letter_row[letters] = row_numbers[1:] * matrix.shape[1]
     mark_column = np.zeros(marks[-1] + 2, np.uint8)  # some 60 columns
@@ -329,17 +319,13 @@ def _composite_table(
     return CompositeTable(letter_row, mark_column, np.frombuffer(b"".join(numbers), np.uint32))
 
 
-def _doubtful_pairs(
-    composing: dict[tuple[int, int], int], foldings: dict[str, list[str]]
-) -> dict[tuple[int, int], int]:
-    """Return the pairs whose letter folds to a letter that composes with the mark, each with ``DOUBTFUL``."""
+def _doubtful_pairs(composing: _Pairs, foldings: _Foldings) -> _Pairs:
+    """Return ``DOUBTFUL`` for each pair whose letter folds to a letter that composes with the mark."""
     marks: dict[int, list[int]] = {}
     for letter, mark in composing:
         marks.setdefault(letter, []).append(mark)
-    pairs = (
-        (ord(character), mark)
-        for character, steps in foldings.items()
-        for step in steps
-        for mark in marks.get(ord(step[-1]), ())
-    )
-    return dict.fromkeys(pairs, int(DOUBTFUL))
+    doubtful: _Pairs = {}
+    for character, steps in foldings.items():
+        for step in steps:
+            doubtful |= {(ord(character), mark): int(DOUBTFUL) for mark in marks.get(ord(step[-1]), ())}
+    return doubtful
