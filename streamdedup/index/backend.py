@@ -4,8 +4,9 @@ A change touches ``redis.backend``, ``redis.inspection`` and the backend in test
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol
 
 from streamdedup.findings import Finding
 from streamdedup.index.contract import Index, IndexReader, StagingIndex
@@ -77,7 +78,7 @@ class IndexInspector(Protocol):
         """Walk over all keys of the index; ``on_keys`` gets the number of keys counted since its last call."""
 
 
-class Backend(Protocol):
+class Backend(AbstractContextManager["Backend", None], Protocol):
     """The store of the indexes of some profiles; a context manager that closes the connections.
 
     Connects at the first use. Methods raise ``StoreUnavailable`` when a server does not answer, ``StoreMisconfigured``
@@ -120,7 +121,3 @@ class Backend(Protocol):
         """
 
     def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_error: object) -> None: ...

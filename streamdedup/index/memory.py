@@ -6,8 +6,8 @@ here. A change of behaviour touches ``index.redis`` too.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -34,6 +34,7 @@ from streamdedup.index.values import (
     Fingerprint,
     FoundNearCapacity,
     Hits,
+    HitsBuilder,
     NamedCluster,
     NumberAndDigest,
     Opening,
@@ -142,26 +143,18 @@ class MemoryIndex(MemoryPartitions):
 
     def insert_and_look_up(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> Hits:
         self._check_fences(fences)
-        candidates: list[dict[int, int]] = [{} for _ in numbers]
-        full: Counter[int] = Counter()
-        near_capacity = set()
-        cap = math.inf if self._bucket_cap is None else self._bucket_cap
+        builder = HitsBuilder(numbers, self._bucket_cap)
         expiry = math.inf if self._lifetime_ms is None else self._now_ms() + self._lifetime_ms
-        for row, (number, keys, hits) in enumerate(zip(numbers, band_keys.tolist(), candidates, strict=True)):
+        for row, (number, keys) in enumerate(zip(numbers, band_keys.tolist(), strict=True)):
             for band_and_key in enumerate(keys):
                 members = self._live_members(band_and_key)
-                co_members = [member for member in members if member != number]
-                if len(co_members) >= cap:  # full, and the document is no member: a member has fewer others
-                    full[row] += 1
-                    co_members = co_members[:SHOWN_OF_FULL]
+                if builder.refuses(row, members):
+                    builder.add(row, islice(members, SHOWN_OF_FULL), is_full=True)
                 else:
-                    if 2 * len(co_members) >= cap:
-                        near_capacity.add(row)
+                    builder.add(row, members, is_full=False)
                     members[number] = expiry
                     self._buckets.set(band_and_key, members)
-                for member in co_members:
-                    hits[member] = hits.get(member, 0) + 1
-        return Hits(candidates, full, frozenset(near_capacity))
+        return builder.hits()
 
     def remove_from_buckets(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> None:
         self._check_fences(fences)

@@ -3,8 +3,9 @@
 A change of ``is_recreated`` touches ``redis/lua/raise_high_water_mark.lua``, a change of a time to live docs/redis.md.
 """
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -176,30 +177,48 @@ class Hits:
     near_capacity: frozenset[int] = frozenset()
 
 
+class HitsBuilder:
+    """Builds the hits of documents from the members of their buckets; a ``bucket_cap`` of None is no limit."""
+
+    def __init__(self, numbers: Sequence[int], bucket_cap: int | None) -> None:
+        self._numbers = numbers
+        self._bucket_cap = bucket_cap or math.inf
+        self._candidates: list[dict[int, int]] = [{} for _ in numbers]
+        self._full: Counter[int] = Counter()
+        self._near_capacity: set[int] = set()
+
+    def refuses(self, row: int, members: Collection[int]) -> bool:
+        """Tell whether a bucket refuses a document: it is full, and the document is no member."""
+        return len(members) >= self._bucket_cap and self._numbers[row] not in members
+
+    def add(self, row: int, members: Iterable[int], *, is_full: bool) -> None:
+        """Count the other members of a bucket, or those that it shows if it ``is_full`` and refuses the document."""
+        band_counts, number = self._candidates[row], self._numbers[row]
+        co_members = [member for member in members if member != number]
+        for member in co_members:
+            band_counts[member] = band_counts.get(member, 0) + 1
+        if is_full:
+            self._full[row] += 1
+        elif 2 * len(co_members) >= self._bucket_cap:
+            self._near_capacity.add(row)
+
+    def hits(self) -> Hits:
+        return Hits(self._candidates, self._full, frozenset(self._near_capacity))
+
+
 #: Chooses the shown members of full buckets, without a change to the random numbers of a program that uses the library.
 _random = Random()  # noqa: S311  no secret
 
 
 def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
-    """Return the hits of ``IndexReader.look_up`` for documents of which ``buckets[row]`` has the members by bucket."""
-    candidates: list[dict[int, int]] = []
-    full: Counter[int] = Counter()
-    near_capacity: set[int] = set()
-    for row, (number, document_buckets) in enumerate(zip(numbers, buckets, strict=True)):
-        band_counts: dict[int, int] = {}
+    """Return the hits of ``IndexReader.look_up``; ``buckets[row]`` has the members of each bucket of a document."""
+    builder = HitsBuilder(numbers, bucket_cap)
+    for row, document_buckets in enumerate(buckets):
         for members in document_buckets:
-            co_members = [member for member in members if member != number]
-            is_member = len(co_members) < len(members)
-            # A full bucket would refuse the document, unless it is a member, which gets all others.
-            if bucket_cap is not None and len(members) >= bucket_cap and not is_member:
-                full[row] += 1
-                co_members = _random.sample(co_members, min(SHOWN_OF_FULL, len(co_members)))
-            elif bucket_cap is not None and 2 * len(co_members) >= bucket_cap:
-                near_capacity.add(row)
-            for member in co_members:
-                band_counts[member] = band_counts.get(member, 0) + 1
-        candidates.append(band_counts)
-    return Hits(candidates, full, frozenset(near_capacity))
+            is_full = builder.refuses(row, members)
+            shown = _random.sample(members, min(SHOWN_OF_FULL, len(members))) if is_full else members
+            builder.add(row, shown, is_full=is_full)
+    return builder.hits()
 
 
 @dataclass(frozen=True, slots=True)

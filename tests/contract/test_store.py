@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streamdedup import clock
 from streamdedup.errors import BatchRefused, IndexBusy, IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import (
@@ -65,12 +64,12 @@ MakeStore = Callable[..., Index]
 _namespaces = itertools.count()
 
 
-def redis_store(servers: redis.Redis | Servers, now_ms=clock.now_ms, **options: Any) -> RedisIndex:
+def redis_store(servers: redis.Redis | Servers, **options: Any) -> RedisIndex:
     servers = OneServer(servers) if isinstance(servers, redis.Redis) else servers
     place = RedisIndexOptions(
         **{"namespace": f"contract:{next(_namespaces)}", "bands": BANDS, "lifetime_ms": LONG_MS} | options
     )
-    return RedisIndex(servers, place, now_ms=now_ms)
+    return RedisIndex(servers, place)
 
 
 def with_lifetime(store: RedisIndex, lifetime_ms: int) -> RedisIndex:
@@ -707,9 +706,12 @@ class TestCount:
         assert abs(store.count_documents() - 3000) <= 60
 
     @pytest.mark.parametrize("seconds", [0, 1, 39, 40, 100])
-    def test_a_document_counts_from_its_entry_to_its_end_and_an_eighth_longer_at_most(self, redis_client, seconds):
+    def test_a_document_counts_from_its_entry_to_its_end_and_an_eighth_longer_at_most(
+        self, redis_client, seconds, monkeypatch
+    ):
         now = [1_700_000_003_000.0]
-        store, fence = fenced(redis_store(redis_client, lifetime_ms=40_000, now_ms=lambda: now[0]))
+        monkeypatch.setattr(clock, "now_ms", lambda: now[0])
+        store, fence = fenced(redis_store(redis_client, lifetime_ms=40_000))
         store.insert_and_look_up([1, 2], keys((1, 2, 3), (4, 5, 6)), [fence])
         now[0] += seconds * 1000
         store.insert_and_look_up([2, 3], keys((4, 5, 6), (7, 8, 9)), [fence])

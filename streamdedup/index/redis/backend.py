@@ -1,8 +1,9 @@
 """The ``Backend`` of Redis and Valkey; its contract is ``index.backend.Backend``."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
@@ -33,7 +34,7 @@ class RedisOptions:
     uses_tls: bool = False
 
 
-class RedisBackend:
+class RedisBackend(AbstractContextManager["RedisBackend"]):
     """The ``Backend`` of one installation. Its indexes share connections, so each one counts those of all."""
 
     def __init__(self, servers: Servers, options: RedisOptions, parameters: Mapping[str, IndexParameters]) -> None:
@@ -101,9 +102,6 @@ class RedisBackend:
 
     def close(self) -> None:
         self.shared_servers.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()

@@ -12,7 +12,6 @@ Both layouts return all members that were inserted during the last lifetime and 
 Buckets of exact copies are sorted sets in both. Rules 2 and 9 of ``index.contract`` explain the calls.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -32,6 +31,7 @@ from streamdedup.index.values import (
     Fences,
     FoundNearCapacity,
     Hits,
+    HitsBuilder,
     NumberAndDigest,
 )
 
@@ -60,22 +60,13 @@ class RedisBuckets(RedisPart):
     def insert_and_look_up(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> Hits:
         decode, cap = LAYOUTS[self.options.bucket_layout].decode, self.options.bucket_cap or 0
         calls, rows_of_call = self._bucket_calls("insert", numbers, band_keys, fences, [cap, SHOWN_OF_FULL])
-        candidates: list[dict[int, int]] = [{} for _ in numbers]
-        full: Counter[int] = Counter()
-        near_capacity: set[int] = set()
+        builder = HitsBuilder(numbers, self.options.bucket_cap)
         *replies, _ = self._run([*calls, self._count_call(numbers)])
         for rows, reply in zip(rows_of_call, replies, strict=True):
             # Pairs, flat: the row in the call, from 1 on, negative if the bucket is full; the members of the bucket.
-            for signed_row, encoded in zip(reply[::2], reply[1::2], strict=True):
-                row = int(rows[abs(signed_row) - 1])
-                found, co_members = candidates[row], [member for member in decode(encoded) if member != numbers[row]]
-                for member in co_members:
-                    found[member] = found.get(member, 0) + 1
-                if signed_row < 0:
-                    full[row] += 1
-                elif 0 < cap <= 2 * len(co_members):
-                    near_capacity.add(row)
-        return Hits(candidates, full, frozenset(near_capacity))
+            for signed_row, members in zip(reply[::2], reply[1::2], strict=True):
+                builder.add(int(rows[abs(signed_row) - 1]), decode(members), is_full=signed_row < 0)
+        return builder.hits()
 
     def remove_from_buckets(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> None:
         calls, _ = self._bucket_calls("remove", numbers, band_keys, fences)
@@ -119,10 +110,7 @@ class RedisBuckets(RedisPart):
         return {slot: int(count or 0) for slot, count in enumerate(counts)}
 
     def insert_copies(
-        self,
-        documents: Sequence[NumberAndDigest],
-        fences: Fences,
-        near_capacity: FoundNearCapacity | None = None,
+        self, documents: Sequence[NumberAndDigest], fences: Fences, near_capacity: FoundNearCapacity | None = None
     ) -> list[list[int]]:
         outside = near_capacity or FoundNearCapacity((), {})  # documents outside the batch
         groups = by_slot(self._keys.digest_slot(digest) for _, digest in documents)

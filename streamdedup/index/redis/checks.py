@@ -21,34 +21,12 @@ from streamdedup.index.values import NEARLY_FULL
 #: One call of each command that the daemon must be permitted to call, but for those that the checks themselves call.
 #: "@" is replaced by a guard (``check_redis``).
 PROBES = (
-    "ping",
-    "exists @",
-    "get @",
-    "set @ 0",
-    "mget @",
-    "unlink @",
-    "sadd @ 0",
-    "srem @ 0",
-    "scard @",
-    "smembers @",
-    "srandmember @",
-    "rename @ @",
-    "zadd @ 1 0",
-    "zrem @ 0",
-    "zremrangebyrank @ 0 0",
-    "zrevrange @ 0 0",
-    "time",
-    "pexpire @ 1",
-    "pexpireat @ 1",
-    "hsetnx @ 0 0",
-    "hset @ 0 0",
-    "hget @ 0",
-    "hdel @ 0",
-    "hgetall @",
-    "hlen @",
-    "pfadd @ 0",
-    "pfcount @",
-)
+    "ping", "time", "exists @", "unlink @", "rename @ @", "pexpire @ 1", "pexpireat @ 1",
+    "get @", "set @ 0", "mget @", "pfadd @ 0", "pfcount @",
+    "sadd @ 0", "srem @ 0", "scard @", "smembers @", "srandmember @",
+    "zadd @ 1 0", "zrem @ 0", "zremrangebyrank @ 0 0", "zrevrange @ 0 0",
+    "hsetnx @ 0 0", "hset @ 0 0", "hget @ 0", "hdel @ 0", "hgetall @", "hlen @",
+)  # fmt: skip
 #: The further commands of a daemon that rebuilds a lost index by itself.
 REBUILD_PROBES = ("scan 0 count 1",)
 #: Oldest server version, the first with NX and GET together in SET.

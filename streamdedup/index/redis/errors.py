@@ -27,15 +27,7 @@ _TEMPORARY = (
 )
 #: Beginnings of error replies, likewise.
 _TEMPORARY_REPLIES = (
-    "MISCONF",
-    "NOREPLICAS",
-    "LOADING",
-    "BUSY",
-    "OOM",
-    "READONLY",
-    "CLUSTERDOWN",
-    "MASTERDOWN",
-    "TRYAGAIN",
+    *("MISCONF", "NOREPLICAS", "LOADING", "BUSY", "OOM", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"),
     "max number of clients",  # of a cluster node; that of a single server is a ``ConnectionError`` in redis-py 8.1
 )
 #: Texts of newer and older servers for a script that may not call a command or use a key.

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from streamdedup import clock
 from streamdedup.index.entries import encode_fence
 from streamdedup.index.redis.keys import by_slot
 from streamdedup.index.redis.reading import RedisIndexOptions, RedisReading
@@ -39,15 +38,8 @@ class RedisPart(RedisReading):
     With ``in_staging`` this index belongs to a ``StagingIndex``, into which a rebuild writes.
     """
 
-    def __init__(
-        self,
-        servers: Servers,
-        options: RedisIndexOptions,
-        *,
-        in_staging: bool = False,
-        now_ms: Callable[[], float] = clock.now_ms,
-    ) -> None:
-        super().__init__(servers, options, in_staging=in_staging, now_ms=now_ms)
+    def __init__(self, servers: Servers, options: RedisIndexOptions, *, in_staging: bool = False) -> None:
+        super().__init__(servers, options, in_staging=in_staging)
         self._scripts = Scripts(servers, self._keys.existence)
         #: Random name of this index object (rule 7), a part of its fences and of the keys of its call numbers.
         self._writer = secrets.token_bytes(8)

@@ -71,14 +71,10 @@ class RedisIndexReader(RedisReading):
 
     def _run(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts in one round trip; in a second round trip send and run the scripts that a server lacks."""
-
-        def command(call: Call, name: str, script: bytes | str) -> Command:
-            return Command(call.keys[0], (name, script, len(call.keys), *call.keys, *call.arguments))
-
-        replies = self._servers.send_raw([command(call, "EVALSHA_RO", self._scripts[call.name].sha) for call in calls])
+        replies = self._servers.send_raw([call.command("EVALSHA_RO", self._scripts[call.name].sha) for call in calls])
         missing = [row for row, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if missing:
-            sent = [command(calls[row], "EVAL_RO", self._scripts[calls[row].name].source) for row in missing]
+            sent = [calls[row].command("EVAL_RO", self._scripts[calls[row].name].source) for row in missing]
             for row, reply in zip(missing, self._servers.send_raw(sent), strict=True):
                 replies[row] = reply
         # An error does not name its key, and the first key of a call may be the guard.

@@ -1,7 +1,7 @@
 """Base class for the index and the reader in Redis, ``RedisPart`` and ``RedisIndexReader``: what both read."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,19 +52,11 @@ class RedisIndexOptions:
 
 
 class RedisReading(ABC):
-    def __init__(
-        self,
-        servers: Servers,
-        options: RedisIndexOptions,
-        *,
-        in_staging: bool = False,
-        now_ms: Callable[[], float] = clock.now_ms,
-    ) -> None:
+    def __init__(self, servers: Servers, options: RedisIndexOptions, *, in_staging: bool = False) -> None:
         self.options = options
         self._servers = servers
         self._keys = options.keys(in_staging=in_staging)
         self._slots = range(self._keys.slots_count)
-        self._now_ms = now_ms
 
     @abstractmethod
     def _run(self, calls: Sequence[Call]) -> list[Any]:
@@ -113,7 +105,7 @@ class RedisReading(ABC):
         return int(self._servers.ask(keys[0], "PFCOUNT", *keys))
 
     def _present_slice(self) -> int:
-        return int(self._now_ms() * SLICES_PER_LIFETIME / self.options.lifetime_ms)
+        return int(clock.now_ms() * SLICES_PER_LIFETIME / self.options.lifetime_ms)
 
     def close(self) -> None:
         self._servers.close()

@@ -80,6 +80,10 @@ class Call(NamedTuple):
     arguments: list[Any]
     documents_count: int = 0
 
+    def command(self, verb: str, script: bytes | str) -> Command:
+        """Return the command that calls a script, with ``EVALSHA`` by its digest, with ``EVAL`` by its text."""
+        return Command(self.keys[0], (verb, script, len(self.keys), *self.keys, *self.arguments))
+
 
 class Scripts:
     """Calls scripts; ``existence_key`` exists as long as the index, and tells a missing fence from a lost index."""
@@ -110,10 +114,7 @@ class Scripts:
 
         Every script is repeatable under the same run number.
         """
-        commands = [
-            Command(keys[0], ("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments))
-            for name, keys, arguments, _ in calls
-        ]
+        commands = [call.command("EVALSHA", self._scripts[call.name].sha) for call in calls]
         replies = self._servers.send_raw(commands)
         if NoScriptError in map(type, replies):
             self._load()
@@ -155,10 +156,9 @@ class Scripts:
 
         The server does not name the key, so the script is called again behind ``_key_in_error.lua``.
         """
-        name, keys, arguments, _ = call
-        source = self._scripts[name].source.replace(b"#!", b"--", 1)  # flags are allowed in the first line only
+        source = self._scripts[call.name].source.replace(b"#!", b"--", 1)  # flags are allowed in the first line only
         script = _script(_read("_key_in_error") + source)
         self._servers.ask_masters("SCRIPT LOAD", script.source)
-        (reply,) = self._servers.send_raw([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
+        (reply,) = self._servers.send_raw([call.command("EVALSHA", script.sha)])
         named_key = _NAMED_KEY.match(str(reply))
-        return named_key[1] if named_key else shown_key(beginning_of(keys[0]))
+        return named_key[1] if named_key else shown_key(beginning_of(call.keys[0]))

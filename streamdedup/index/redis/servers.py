@@ -7,10 +7,10 @@ A call to a silent server takes one time-out for each try (``redis.connection.RE
 on this limit.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Self
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Literal, NamedTuple
 
 import redis
 from redis import exceptions
@@ -54,7 +54,7 @@ class Connections:
         self.count += 1
 
 
-class Servers(ABC):
+class Servers(AbstractContextManager["Servers"]):
     """Sends commands to the servers; a context manager that closes the connections.
 
     Connects at the first use, and at the first use after ``close``. A command may reach a server twice, so each command
@@ -92,9 +92,6 @@ class Servers(ABC):
         replies = self.send_raw(commands)
         check_replies(replies, [command.key for command in commands])
         return replies
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()

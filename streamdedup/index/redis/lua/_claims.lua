@@ -1,18 +1,18 @@
--- The pages that hold the claims of one slot (rule 5 of docs/delivery.md). Included in claim_pairs.lua, behind _linear_hashing.lua,
--- which decides on the page of a claim by the first 4 bytes of its field.
+-- The claims of one slot in pages (rule 5 of docs/delivery.md). Included in claim_pairs.lua, behind _linear_hashing.lua, which decides on
+-- the page of a claim by the first 4 bytes of its field.
 --
 -- A claim with a key of its own would take 180 bytes (Redis 7). So claims share pages: hashes of up to some hundred fields, which the
--- server keeps as listpacks. A field is the last 12 bytes of the pair key. Its value is the token of the position that owns the pair: a
--- digest of 8 bytes (index/entries.py, which also reads the catalogue).
+-- server keeps as listpacks. A field is the last 12 bytes of the pair key, its value the token of the position that owns the pair, 8
+-- bytes (index/entries.py, which also reads the catalogue).
 --
 -- A page expires as a whole, so pages belong to generations: a generation takes claims for half of their time to live, and its pages
 -- expire one time to live after that. A claim is looked up in all generations, at most three in steady operation, and each request moves
--- it to the newest. A new generation begins when the newest has taken claims for half a time to live, when the clock has gone back by
--- more than half a time to live, and when the time to live has become longer.
+-- it to the newest. A new generation also begins when the clock has gone back by more than half a time to live, and when the time to
+-- live has become longer.
 --
--- The catalogue, a string, holds six numbers for each generation: its number, its pages, its claims, the time to live of its claims,
--- when it began, and when it ended ('0' for the newest). Times are in milliseconds, since the epoch.
---
+-- The catalogue, a string, has six numbers for each generation: its number, its pages, its claims, the time to live of its claims, when
+-- it began, and when it ended ('0' for the newest). Times are in milliseconds, since the epoch.
+
 -- Claims for each page before another one is added: the fullest pages then have 64 in the mean, so that all stay below 128
 -- fields. docs/redis.md asks for a limit of at least 256 fields in a listpack (hash-max-listpack-entries; servers come with 512).
 local FULL_PAGE = 32
@@ -25,7 +25,7 @@ local function present()
   return time[1] * 1000 + floor(time[2] / 1000)
 end
 
--- A generation without claims. It takes claims for `span` milliseconds; `touched` has the pages that this call writes, for expire_pages.
+-- A generation without claims, which takes claims for `span` milliseconds; `touched` has the pages that this call writes.
 local function generation_of(prefix, number, pages, lifetime, begun)
   local generation = {number = number, claims = 0, lifetime = lifetime, begun = begun, ended = 0, touched = {}}
   generation.prefix, generation.span = format('%s%d:', prefix, number), math.ceil(lifetime / 2)
@@ -48,7 +48,7 @@ local function read_generations(key, prefix, now)
 end
 
 local function write_generations(key, generations, now)
-  -- The catalogue outlives all pages: without it the numbers of generations, and so the keys of pages, begin anew.
+  -- The catalogue outlives all pages: without it the numbers of generations, parts of the keys of pages, begin anew.
   local entries, time_to_live = {}, 1
   for i = max(1, #generations - MOST_GENERATIONS + 1), #generations do
     local g = generations[i]
@@ -75,7 +75,7 @@ local function open_generation(generations, prefix, lifetime, now)
   local number, pages = 1, 1
   if newest then
     newest.ended = max(now, 1)  -- 0 would mean that it has not ended
-    -- Half of the pages that the claims of the generation before fill.
+    -- Half of the pages that the claims of the last generation fill.
     number, pages = newest.number + 1, max(1, floor(newest.claims / FULL_PAGE / 2))
   end
   local begun = generation_of(prefix, number, pages, lifetime, now)

@@ -1,17 +1,17 @@
 -- The set of a cluster: the documents that joined the first one, and the first one itself. Included in the scripts of clusters.
--- The same rules are in index/cluster_sets.py; index/entries.py decodes the counts.
+-- The specification is index/cluster_sets.py; index/entries.py decodes the counts.
 --
--- A string: the number of distinct sources (2 bytes), then for each document a member of 24 bytes, the earliest first:
+-- A set is a string: the number of distinct sources (2 bytes), then for each document a member of 24 bytes, the earliest first:
 --   document number (8 bytes), record time (6, signed; a time beyond their range is the nearest one in it), lowest byte of the
 --   partition (1), lowest bytes of the offset (4), first bytes of the source hash (5; zeros where unknown)
--- The time is that of the record with which the document joined; partition and offset order documents of the same millisecond.
--- The first document is a member if its entry existed when a document joined. It counts in the size in any case.
+-- Partition and offset order documents of the same millisecond. The first document is a member if its entry existed when a document
+-- joined; it counts in the size in any case.
 local MEMBER, NO_SOURCE = 24, '\0\0\0\0\0'
 -- Bytes of a member at which its document number and its source begin.
 local NUMBER, SOURCE = 1, 20
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
 
--- The record time of an entry in 6 bytes: the last 6 of its 8, or the nearest time that 6 bytes can express.
+-- The record time of an entry in 6 bytes: the last 6 of its 8, or the nearest time in their range.
 local function time_of(entry)
   local first, second, third = byte(entry, 18, 20)
   local sign = third < 128 and 0 or 255
@@ -30,7 +30,7 @@ local function member_of(number, entry)
   return number .. time_of(entry) .. char(partition % 256) .. sub(entry, 30, 33) .. source
 end
 
--- The start of the first member with `bytes` from its byte `field` on (NUMBER, SOURCE); nil without such a member.
+-- The start of the first member that has `bytes` at `field`, NUMBER or SOURCE; nil for none.
 local function member_with(set, field, bytes)
   local from = 1
   while true do
@@ -41,7 +41,7 @@ local function member_with(set, field, bytes)
   end
 end
 
--- Two numbers that order the member at `at`: its time; its partition and offset.
+-- The time of the member at `at`; its partition and offset as one number.
 local function order(members, at)
   local t1, t2, t3, t4, t5, t6, p, o1, o2, o3, o4 = byte(members, at + 8, at + 18)
   if t1 >= 128 then t1 = t1 - 256 end

@@ -1,13 +1,12 @@
 -- Check the fences of a call, and that no call of its writer is late or forgotten (rules 7 and 10 of docs/delivery.md).
--- Included in front of every script that writes.
+-- Included in front of every script that writes; called by index/redis/fenced.py, which explains runs and call numbers.
 --
--- KEYS[1]       guard of the slot: a key that never exists (index/redis/keys.py)
+-- KEYS[1]       guard (index/redis/keys.py)
 -- KEYS[2..n+1]  fences of the partitions of the call, in this slot
 -- KEYS[n+2]     number of the last call of this writer: of its calls in this slot on a cluster, else of those in all slots
 -- ARGV[1..n]    expected value of each fence: '<generation>:<writer>'
--- ARGV[n+1]     number of this call: that of its run, in which all calls have the same number
--- ARGV[n+2]     least number that KEYS[n+2] must have, or writes were lost. In the first call of a run: that of the writer's last
---               acknowledged call, 0 when unknown. In further calls: that of the run, so that they are refused if the first call is
+-- ARGV[n+1]     number of this call: that of its run
+-- ARGV[n+2]     least number that KEYS[n+2] must have, or writes were lost; 0 when unknown
 -- Sets the local `used` to the number of arguments that are taken here: those of the script begin at ARGV[used+1].
 -- Errors UNFENCED (the index was lost, or the fence has expired), FENCED, LATE, FORGOTTEN: scripts.py translates them.
 for i = 2, #KEYS - 1 do

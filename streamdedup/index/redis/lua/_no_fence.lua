@@ -1,2 +1,2 @@
--- In place of _fence.lua in look_up_packed, which only reads: its own arguments begin at ARGV[used+1] = ARGV[1].
+-- In place of _fence.lua in look_up_packed, which only reads: all arguments are its own.
 local used = 0

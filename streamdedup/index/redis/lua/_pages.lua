@@ -1,5 +1,5 @@
--- Bucket pages of one slot. Included in the scripts of the layout "packed", behind _linear_hashing.lua, where the hash of a bucket is its
--- band key. Reads the page generations into `generations`.
+-- Bucket pages of one slot. Included in the scripts of the layout "packed", behind _linear_hashing.lua, for which the hash of a bucket is
+-- its band key. Reads the page generations into `generations`, the present one first.
 --
 -- A page is a hash of many buckets: field = first 3 bytes of the band key, value = document numbers (8 bytes each, joined). The last
 -- byte of the band key is the last byte of the page's number, because there are always at least 256 pages. The server keeps a small
@@ -25,7 +25,7 @@ local function expire(generation, key)
   call('PEXPIREAT', key, (generation.number + 2) * lifetime)
 end
 
--- The existing generations, the present one first.
+-- The present generation, and those beside it that exist.
 local function read_generations()
   local time, found = call('TIME'), {}
   local present_number = math.floor((time[1] * 1000 + time[2] / 1000) / lifetime)
@@ -55,7 +55,6 @@ local function bucket_at(i, band_keys)
   return (unpack_key('>I4', band_keys, 4 * i - 3)), sub(band_keys, 4 * i - 3, 4 * i - 1)
 end
 
--- Key of the page of a bucket.
 local function page_of(generation, hash)
   return page_key(generation, page_number(generation, hash))
 end
@@ -91,7 +90,7 @@ local function write(generation, hash, field, before, after)
   end
 end
 
--- The byte at which a document number begins in joined members; nil when it is not a member.
+-- The byte at which a document number begins in joined members; nil for none.
 local function place_of(number, members)
   local place = string.find(members, number, 1, true)
   while place and place % 8 ~= 1 do

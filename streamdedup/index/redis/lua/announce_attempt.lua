@@ -3,7 +3,7 @@
 --
 -- ARGV[used+1]    id of the attempt: digits of one length, so that the order of texts is that of attempts
 -- ARGV[used+2..]  for each partition: key of its announced attempt, id of its committed attempt ('' for none), value to store: the
---                 id, the offset at which the batch begins, and the id of the committed attempt
+--                 id of the attempt, the offset at which the batch begins, and the committed id to store beside it
 -- Error BACK: the slot does not know a committed attempt: the server has gone back to an earlier time, or another index was used.
 -- Error SURPASSED: a later attempt is announced, which the caller has not seen when it made the id.
 local attempt = ARGV[used + 1]

@@ -8,8 +8,7 @@
 --                 only the source of the member
 -- ARGV[used+5..]  for each change: '+', '-' or '=' (only the counts), the number that names the cluster (8 bytes), and the document: its
 --                 member ('+'), number ('-') or nothing ('=')
--- Returns for each change the counts of its cluster after all changes. So a repeated call has the same reply.
--- Called by index/redis/entries.py; the specification is index/cluster_sets.py.
+-- Returns for each change the counts of its cluster after all changes, so that a repeated call has the same reply.
 local prefix, entries, lifetime, most_joined = ARGV[used + 1], ARGV[used + 2], ARGV[used + 3], tonumber(ARGV[used + 4])
 local sets, joins, replies = {}, {}, {}
 used = used + 4

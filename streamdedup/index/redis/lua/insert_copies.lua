@@ -5,10 +5,10 @@
 -- ARGV[used+2]    key of the removals (remove_copies.lua)
 -- ARGV[used+3]    time to live in milliseconds
 -- ARGV[used+4]    cap of a bucket
--- ARGV[used+5]    count of removals that the caller read before it read the first m documents
--- ARGV[used+6]    number m of documents outside the batch. A document outside the batch is left out if a document in its cell of contents
---                 (fifth byte of the digest) was removed after the caller read the count: it could be this document
--- ARGV[used+7..]  for each document: content digest (16 bytes), number as decimal text
+-- ARGV[used+5]    count of removals that the caller read before it read the documents outside the batch
+-- ARGV[used+6]    number m of documents outside the batch. One is left out if a document in its cell of contents (fifth byte of the
+--                 digest) was removed since the count was read: it could be this document
+-- ARGV[used+7..]  for each document, those outside the batch first: content digest (16 bytes), number as decimal text
 -- Returns {members, members, ...}: the other members, the latest first, for each document after the first m.
 local prefix, removals, lifetime, cap = ARGV[used + 1], ARGV[used + 2], ARGV[used + 3], tonumber(ARGV[used + 4])
 local known_removals, outside_count = tonumber(ARGV[used + 5]), tonumber(ARGV[used + 6])

@@ -1,7 +1,7 @@
 -- Layout "sets": read buckets of one slot without inserting.
 -- include: _sets
--- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
--- ARGV     prefix of the buckets, lifetime in milliseconds (for look_up_packed only), band keys (4 bytes each, joined)
+-- KEYS  guard (index/redis/keys.py)
+-- ARGV  prefix of the buckets, lifetime in milliseconds (for look_up_packed only), band keys (4 bytes each, joined)
 -- Returns {i, members, i, members, ...} for each band key that has a bucket.
 local prefix, band_keys, result = ARGV[1], ARGV[3], {}
 for i = 1, #band_keys / 4 do

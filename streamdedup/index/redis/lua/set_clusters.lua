@@ -2,8 +2,8 @@
 -- include: _fence _cluster_sets
 --
 -- ARGV[used+1]    prefix of the keys of entries; the document number (8 bytes) follows
--- ARGV[used+2]    1 to replace another cluster in an entry too; 0 before the sets of the other clusters have changed, so that a repeated
---                 call still reads these clusters in the entries
+-- ARGV[used+2]    1 to replace another cluster in an entry too; 0 before the sets of the other clusters have changed: a repeated call
+--                 must still read these clusters in the entries
 -- ARGV[used+3..]  for each document: number (8 bytes), bytes 25 to the end of the partition of its entry (offset, length, partition;
 --                 index/entries.py), cluster (8 bytes)
 -- Returns for each document the cluster (8 bytes) that its entry named before, its own number where it was alone, and its member
