@@ -27,11 +27,12 @@ from streamdedup.settings.validation import read_profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.folding import FoldOptions, compatible, replacements
 from streamdedup.text.markup import without_urls
-from streamdedup.text.shingles import ShingleOptions, Shingler, folded_text
+from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_words import ENGLISH_STOP_WORDS
 from streamdedup.text.tokens import ElementReader
 from streamdedup.text.unicode_ranges import APOSTROPHE_RANGES, FOLDED_MARKS_RANGES, IGNORED_RANGES, SOLO_RANGES
 from streamdedup.wire import Document
+from tests.folded_text import folded_text
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "format.md"

@@ -2,9 +2,8 @@
 
 Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions for a text in normal form:
 no code point is excluded from the form, combining classes never decrease, except to 0, and nothing composes. The bits
-``CHECK``, ``CLASSED`` and ``ENDS_CLASSED`` (`unicode_tables`) tell where to test them (``_places_to_check``); there the
-table ``context`` has classes and compositions. The simple cases are repaired in the arrays; a document with another
-case is left in doubt.
+of `unicode_tables` tell at which places to test them. There ``repair`` exchanges marks and composes letters with marks
+in the arrays; a document with a case that is not as simple is left in doubt.
 """
 
 from typing import NamedTuple
@@ -27,15 +26,15 @@ from streamdedup.text.unicode_tables import (
     kind_mask,
 )
 
-#: Steps of a loop that composes, in each step, a second or later mark with each letter. No letter composes with more
-#: than three marks, except i, with any number of dots.
+#: Steps, each of which composes one more mark with each letter after the first. No letter composes with more than three
+#: marks, except i, with any number of dots.
 _LATER_MARKS = 4
 
 
 class Repaired(NamedTuple):
     """Documents after the repair; in ``doubtful_documents``, ascending, ``packed`` may still be wrong.
 
-    Unless ``is_composed``, marks were exchanged at most.
+    Without ``is_composed`` no code point was removed, and marks were exchanged at most.
     """
 
     packed: UInt32s
@@ -46,8 +45,7 @@ class Repaired(NamedTuple):
 
 def _places_to_check(kinds: NDArray[np.uint8]) -> Int64s:
     """Return the places, ascending, at which neighbours may change the result."""
-    # Bits by which each code point but the first is a place to check: CHECK always, CLASSED if the code point before
-    # has ENDS_CLASSED. This is the bit above CLASSED, hence the shift.
+    # A place has CHECK, or has CLASSED behind a code point with ENDS_CLASSED: the bit above CLASSED, hence the shift.
     reasons = kinds[:-1] >> 1
     reasons &= kind_mask(CLASSED)
     reasons |= kind_mask(CHECK)
@@ -58,8 +56,8 @@ def _places_to_check(kinds: NDArray[np.uint8]) -> Int64s:
 def repair(packed: UInt32s, starts: Int64s, kinds: NDArray[np.uint8], points: UInt32s, table: Tables) -> Repaired:
     """Exchange marks in the wrong order, in place, in ``packed``; compose letters with their marks.
 
-    ``packed``, ``starts`` and ``kinds`` are those of `normalise.Folded`. Pairs of letter and mark are looked up by the
-    code points of the texts, ``points``; ``packed`` gets the folded result.
+    ``packed``, ``starts`` and ``kinds`` are those of `normalise.Folded`, ``points`` the code points of the texts, by
+    which pairs of letter and mark are looked up.
     """
     places = _places_to_check(kinds)
     if not places.size:
@@ -83,7 +81,7 @@ def repair(packed: UInt32s, starts: Int64s, kinds: NDArray[np.uint8], points: UI
 
 
 def _exchange_marks(packed: UInt32s, places: Int64s, previous_context: UInt32s, context: UInt32s) -> Mask:
-    """Exchange two marks in the wrong order, in place, where that is all; return a mask of the others."""
+    """Exchange two marks in the wrong order, in place, where that suffices; return a mask of the others."""
     own_class = context & OWN_CLASS
     is_misplaced = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     is_misplaced &= own_class != 0  # a mark of class 0 never moves
@@ -104,9 +102,8 @@ def _compose_with_previous(
 
     A doubtful mark may compose, but the table of pairs cannot tell to which code point.
     """
-    # An entry is 0 without a pair, ``DOUBTFUL`` where the table of pairs cannot tell, else the composed code point.
     entries = _entries(letters, mark_points, table)
-    # The code point before must be a letter (no class) that neither composes backward itself nor changes by neighbours.
+    # A letter has no class; this one neither composes backward itself nor changes by its neighbours.
     is_plain_letter = (letter_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX)) == 0
     composes = (entries > DOUBTFUL) & is_plain_letter
     # Doubtful: a pair that does not compose here; a mark after another mark, which has a class, because it may compose
@@ -120,8 +117,8 @@ def _compose_later_marks(
 ) -> None:
     """Correct ``composites`` and ``is_doubtful_mark``, in place, for marks directly after a composing mark.
 
-    The code point before such a mark is the composed letter: its pair alone decides. ``marks`` are ascending places.
-    Marks that ``_LATER_MARKS`` do not reach stay doubtful.
+    Before such a mark is the composed letter: their pair alone decides. ``marks`` are ascending places. Marks that
+    ``_LATER_MARKS`` do not reach stay doubtful.
     """
     next_is_adjacent = np.diff(marks, append=-1) == 1  # not behind the last
     composing = np.flatnonzero((composites != 0) & next_is_adjacent)
@@ -137,8 +134,8 @@ def _compose_later_marks(
 
 
 def _entries(letters: UInt32s, marks: UInt32s, table: Tables) -> UInt32s:
+    """Return the cell of each pair of a letter and a mark."""
     composites = table.composites
-    # Code points beyond the end of a table use its last entry, which belongs to no pair.
     cells = composites.letter_row.take(letters, mode="clip") + composites.mark_column.take(marks, mode="clip")
     return composites.cells.take(cells, mode=UNCHECKED)
 
@@ -148,7 +145,7 @@ def _only_reordered(packed: UInt32s, places: Int64s, contexts: UInt32s) -> Mask:
 
     ``contexts`` are the context bits of each mark and the mark before, combined.
     """
-    # Each bit that is set in ``hindered`` is a reason against it. Neither of the two may compose.
+    # Each set bit is a reason against the exchange. Neither of the two may compose.
     hindered = contexts & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD)
     # The code point before must be a mark. é is none, although its decomposition ends in one, and keeps its place.
     hindered |= ~packed.take(places - 1, mode=UNCHECKED) & CLASSED

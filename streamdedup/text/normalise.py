@@ -4,11 +4,9 @@ Called by `tokens` and `shingles.folded_text`. A change of the result also touch
 tests/unit/reference_shingles.py and docs/format.md ("Folding"), and needs a new `shingles.ALGORITHM`.
 
 Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where neighbours do not
-interact. `unicode_tables` has two tables by code point: ``packed``, the folded code point with the bits that describe
-it, which tell whether neighbours may change it, and ``context``, combining classes and compositions. ``fold`` works in
-steps:
+interact; the entries of the table tell where they may (`unicode_tables`). ``fold`` works in steps:
 
-1. Look each code point up in ``packed``, and drop the ignorable ones (``_look_up``).
+1. Look each code point up in ``Tables.packed``, and drop the ignorable ones (``_look_up``).
 2. Repair the simple cases in which neighbours interact (`mark_repair`). Texts in NFD need no more, Vietnamese included;
    nor does vowelled Arabic in which shadda is typed before the vowel sign.
 3. Compose with ``unicodedata`` the documents that step 2 leaves in doubt, and repeat steps 1 and 2 for them
@@ -35,10 +33,10 @@ class Folded(NamedTuple):
     """Documents after normalisation, all in one array, a separator before each and one at the end.
 
     Attributes:
-        packed: uint32 (n_code_points,); code point and bits; separators are SPACE without bits.
+        packed: Entries as in ``Tables.packed``; separators are SPACE without bits.
         starts: int64 (n_docs + 1,); document starts; the last entry is the length of ``packed``.
         bits: The union (OR) of all entries of ``packed``, to tell which bits occur at all.
-        kinds: uint8 (n_code_points,); highest byte of each entry (`unicode_tables.kinds_of`): bits from LETTER on.
+        kinds: The highest byte of each entry (`unicode_tables.kinds_of`).
     """
 
     packed: UInt32s
@@ -48,7 +46,7 @@ class Folded(NamedTuple):
 
 
 class _LookedUp(NamedTuple):
-    """Documents after step 1; in ``points`` the texts' code points, without the ignorable ones."""
+    """Documents after step 1, and in ``points`` the code points of their texts, without the ignorable ones."""
 
     folded: Folded
     points: UInt32s
@@ -63,7 +61,7 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     elif repaired.is_composed:
         folded = _classified(repaired.packed, repaired.starts)
     else:
-        # Marks may have changed places, but all marks have the same bits for `tokens`.
+        # Marks may have changed places, but all marks are of the same kind for `tokens`.
         folded = looked_up.folded._replace(packed=repaired.packed)
     return _expand(folded, table) if folded.bits & EXPANDS else folded
 
@@ -145,7 +143,7 @@ def _expand(folded: Folded, table: Tables) -> Folded:
     places = np.flatnonzero((packed & EXPANDS) != 0)
     numbers = packed[places] & CODE_POINT
     first, length = table.expansion_starts[numbers], table.expansion_lengths[numbers]
-    # How many code points the expansions before each place add; the last value: all expansions.
+    # Code points that the expansions before each place add; last, those that all add.
     shifts = np.concatenate(([0], np.cumsum(length - 1)))
     if places.size * VALUES_PER_CHANGE < packed.size:
         ends = (first + length).tolist()

@@ -1,15 +1,14 @@
-"""Shingles: sets with a 32-bit hash for each run of k tokens or characters, a batch of texts at a time.
+"""Shingles: a 32-bit hash for each run of k tokens or characters of a text, a batch of texts at a time.
 
-1. Without `keep_urls`, `markup` replaces each URL by a space. `normalise.fold` removes invisible characters and repeats
-   NFKC and case folding until nothing changes; further foldings are options.
-2. `tokens` cuts the text into elements, tokens or characters, and gives each a 64-bit hash.
+1. Without `keep_urls`, `markup` replaces each URL by a space.
+2. `tokens` folds the text (`normalise`), cuts it into elements, tokens or characters, and gives each a 64-bit hash.
 3. Stop words are left out.
 4. `shingle_hashes` computes a 32-bit hash for each run of k elements, the shingle.
 5. Stop shingles are left out. Repetitions are removed or, in a bag, numbered.
 
-A document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the
-specification: one character at a time, in plain Python, with the same result for any Unicode text. A change of the
-result touches it and docs/format.md, and needs a new `ALGORITHM`.
+A document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the specification: one
+character at a time, in plain Python, with the same result for any Unicode text. A change of the result touches it and
+docs/format.md, and needs a new `ALGORITHM`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,23 +38,20 @@ ALGORITHM = 1
 
 #: Characters in one chunk of texts, so that the arrays stay in the second-level cache. Measured on Reuters.
 _CHUNK_CHARACTERS = 1 << 17
-#: Top bits of a token hash that the first, quick test looks up for stop words.
-_STOP_WORD_BITS = 12
-#: Top bits of a shingle hash that the first, quick test looks up for stop shingles; there may be tens of thousands.
-_STOP_SHINGLE_BITS = 20
+#: Top bits in the quick first tests of `HashSet`; stop shingles may be tens of thousands.
+_STOP_WORD_BITS, _STOP_SHINGLE_BITS = 12, 20
 
 
 @dataclass(frozen=True, slots=True)
 class ShingleOptions:
-    """Shingle definition: mostly the settings of a profile with these names (docs/settings.md).
+    """The definition of shingles: mostly the settings of a profile with these names (docs/settings.md).
 
     Attributes:
-        stop_words: Tokens to leave out, word unit only. Normalised like the text; an entry with several tokens
-            ("don't") leaves out each.
-        keep_white_space: Character unit: whether a separator run is one space, or is left out.
+        stop_words: Word unit: tokens to leave out, folded like the text; "don't" leaves out "don" and "t".
+        keep_white_space: Character unit: whether a run of separators is one space, or is left out.
         bag: A shingle that occurs n times counts as n elements (multiset Jaccard), not as one.
         short_texts: A text with fewer than `size` tokens or characters is one shingle as a whole, or none.
-        stop_shingles: Hashes of shingles to leave out; a bag loses all their occurrences. A text with no other
+        stop_shingles: Hashes of shingles to leave out, with all their occurrences in a bag; a text with no other
             shingles keeps them all.
     """
 
@@ -85,7 +81,7 @@ class ShingleBatch(NamedTuple):
         hashes: Ascending within a document; distinct, except in a bag from `appended`.
         offsets: int64 (n_docs + 1,); document i has hashes[offsets[i]:offsets[i + 1]].
         token_counts: Tokens by document, without stop words, also for the character unit.
-        element_counts: Elements by document, tokens or characters.
+        element_counts: Elements by document.
         tails: Hashes of the last `size` - 1 elements, or fewer, by document, with which an appended text makes
             shingles; ``tail_offsets`` are as ``offsets``.
         stop_only: Whether a document has stop shingles only, and so keeps them.
@@ -101,10 +97,7 @@ class ShingleBatch(NamedTuple):
 
 
 class OrderedShingles(NamedTuple):
-    """The n shingles of one text in text order, with their bounds in ``spaced``, the folded text.
-
-    Separators are spaces in ``spaced``.
-    """
+    """The shingles of a text in its order, with bounds in ``spaced``: the folded text, a space for each separator."""
 
     hashes: UInt32s
     starts: Int64s
@@ -132,8 +125,7 @@ class Shingler:
     def shingle(self, texts: Sequence[str]) -> ShingleBatch:
         """Return the distinct shingle hashes of any Unicode texts, lone surrogates included.
 
-        Memory beside the result: about 100 bytes for each character in the longest text, or for 128 Ki characters if
-        that is more.
+        Takes about 100 bytes of memory for each character in a chunk or in a longer text.
         """
         texts = self._without_urls(texts)
         chunks = [self._chunk(texts[first:last]) for first, last in _chunks(texts)]
@@ -148,8 +140,7 @@ class Shingler:
         (text,) = self._without_urls([text])
         spaced, spans = self._reader.spans(text)
         hashes = self._reader.read([text], ascii_only=False).hashes
-        # A row for each element: start and end.
-        bounds = np.array(spans, np.int64).reshape(-1, 2)
+        bounds = np.array(spans, np.int64).reshape(-1, 2)  # start and end of each element
         if self._stop_words:
             words = np.flatnonzero(~self._stop_words.contains(hashes))
             hashes, bounds = hashes.take(words), bounds[words]
@@ -163,12 +154,15 @@ class Shingler:
     def appended(self, tail: UInt64s, text: str, *, is_first: bool) -> ShingleBatch:
         """Return the shingles that a stored text gains when a text is appended on a new line, as a batch of one.
 
-        The whole text has the gained shingles and those of the stored text. Exception: a stored text shorter than a
-        shingle has the text as a whole as its only shingle, which the gained shingles replace.
+        The whole text has the gained shingles beside those of the stored text; in place of them if the stored text is
+        shorter than a shingle, and so is one shingle as a whole.
 
-        ``tail``: `ShingleBatch.tails` of the stored text. ``is_first``: the stored text has no elements, so that no
-        space is at the seam. In the result `token_counts` are those of the appended text, `element_counts` include the
-        tail before it, 0 where nothing is gained, and `tails` are those of the whole text.
+        Args:
+            tail: `ShingleBatch.tails` of the stored text.
+            is_first: Whether the stored text has no elements, so that no space is at the seam.
+
+        In the result `token_counts` are those of the appended text, `element_counts` include the tail before it, 0
+        where nothing is gained, and `tails` are those of the whole text.
         """
         added = self._elements(self._without_urls([text]), ascii_only=False)
         gained = added.hashes
@@ -187,7 +181,7 @@ class Shingler:
         )
 
     def _sorted_without_stops(self, elements: Elements, order: Int64s) -> tuple[UInt32s, Int64s, Mask]:
-        """Return the results of `sorted_hashes` without stop shingles, which a document keeps if it has no others."""
+        """Return the result of `without_stops` for the shingles of all elements, repetitions included."""
         whole = self.options.short_texts == "whole"
         hashes, counts = sorted_hashes(elements, order, self.options.size, whole=whole)
         if not self._stop_shingles:
@@ -199,14 +193,14 @@ class Shingler:
 
     def _chunk(self, texts: Sequence[str]) -> ShingleBatch:
         """Shingle one cache-sized chunk of texts."""
-        # ASCII texts are read as one group, then the others; the results are in the order of the texts.
-        ascii_only = [i for i, text in enumerate(texts) if text.isascii()]
-        wide = [i for i, text in enumerate(texts) if not text.isascii()]
+        # ASCII texts are read as one group, then the others; ``order`` restores the order of the texts.
+        ascii_only = [row for row, text in enumerate(texts) if text.isascii()]
+        wide = [row for row, text in enumerate(texts) if not text.isascii()]
         groups = []
         if ascii_only or not wide:  # at least one group, also for no texts
-            groups.append(self._elements([texts[i] for i in ascii_only], ascii_only=True))
+            groups.append(self._elements([texts[row] for row in ascii_only], ascii_only=True))
         if wide:
-            groups.append(self._elements([texts[i] for i in wide], ascii_only=False))
+            groups.append(self._elements([texts[row] for row in wide], ascii_only=False))
         order = np.argsort(np.array(ascii_only + wide, np.int64), kind="stable")
         elements = groups[0] if len(groups) == 1 else Elements(*map(np.concatenate, zip(*groups, strict=True)))
         hashes, counts, stop_only = self._sorted_without_stops(elements, order)
@@ -227,6 +221,7 @@ class Shingler:
         )
 
     def _elements(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
+        """Return the elements without stop words."""
         elements = self._reader.read(texts, ascii_only=ascii_only)
         if not self._stop_words:
             return elements
@@ -235,26 +230,18 @@ class Shingler:
         return Elements(elements.hashes.take(words), counts, counts)
 
 
-def folded_text(
-    text: str,
-    *,
-    letters_only: bool = False,
-    fold_marks: bool = False,
-    fold_variants: bool = False,
-    fold_look_alikes: bool = False,
-) -> str:
-    """Return a text after `normalise.fold`, with one space for each separator run and none at the ends."""
-    folded = fold([text], FoldOptions(fold_marks, fold_variants, fold_look_alikes))
-    inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
-    return " ".join(spaced_text(folded.packed, inside).split())
+def folded_text(text: str) -> str:
+    """Return a text after `normalise.fold`, with one space for each run of separators and none at the ends."""
+    folded = fold([text], FoldOptions())
+    return " ".join(spaced_text(folded.packed, (folded.packed & (LETTER | NUMBER)) != 0).split())
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield chunk bounds: as many texts as `_CHUNK_CHARACTERS` allow; for no texts, one empty chunk."""
+    """Yield the bounds of chunks: as many texts as `_CHUNK_CHARACTERS` allow; for no texts, one empty chunk."""
     start = characters = 0
-    for i, text in enumerate(texts):
+    for row, text in enumerate(texts):
         if characters and characters + len(text) > _CHUNK_CHARACTERS:
-            yield start, i
-            start, characters = i, 0
+            yield start, row
+            start, characters = row, 0
         characters += len(text) + 1  # with the separator
     yield start, len(texts)

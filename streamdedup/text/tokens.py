@@ -5,12 +5,12 @@
     characters    d o n _ t _ u s e _ 2        with white space: a space (_) for each run of separators
 
 Letters, numbers and combining marks are inside tokens, all else separates. A letter or number of a script without
-spaces, such as Han, is a token of its own with the marks behind it: a solo character. `unicode_tables` has the bits
-LETTER, NUMBER, MARK and SOLO. ASCII texts are read as bytes, which is faster, other texts as code points folded by
-`normalise`. Both ways give an ASCII text the same elements.
+spaces, such as Han, is a token of its own with the marks behind it: a *solo* character. `unicode_tables` has the bits
+for these kinds. ASCII texts are read as bytes, which is faster, other texts as code points folded by `normalise`; both
+ways give an ASCII text the same elements.
 
-The texts of a batch are worked on as one array with a separator before each text. `inside` is a mask for the
-characters inside tokens, `starts` are the places where tokens start, `text_starts` those where texts start.
+The texts of a batch are one array with a separator before each text. `inside` is a mask for the characters inside
+tokens, `starts` are the places where tokens start, `text_starts` those where texts start.
 """
 
 from collections.abc import Sequence
@@ -40,11 +40,11 @@ def _ascii_table(*, letters_only: bool) -> bytes:
 _ASCII = _ascii_table(letters_only=False)
 _ASCII_LETTERS = _ascii_table(letters_only=True)
 _ASCII_HASHES = character_hashes(np.arange(128, dtype=np.uint32))
-#: Steps of a loop that finds, in each step, one more mark behind every solo character. Where a run of marks is longer,
-#: another way finds all marks at once, which is slower.
+#: Steps, each of which finds one more mark behind every solo character, before all marks are found at once, which is
+#: slower.
 _MARKS_STEPWISE = 4
-#: If fewer than one separator comes on so many characters that continue a token, as in Thai, ends of tokens are not
-#: searched for: the length of a token includes the separators behind it, which change no hash.
+#: Where more than so many characters for each separator continue a token, as in Thai, ends of tokens are not searched
+#: for: the length of a token includes the separators behind it, which change no hash.
 _CONTINUING_PER_SEPARATOR = 4
 #: Hash of the space that replaces a run of separators, where the elements are characters.
 SPACE_HASH = _ASCII_HASHES[SPACE : SPACE + 1]
@@ -52,7 +52,7 @@ SPACE_HASH = _ASCII_HASHES[SPACE : SPACE + 1]
 
 @dataclass(frozen=True, slots=True)
 class ElementReader:
-    """Reads texts as elements, by the options of `shingles.ShingleOptions` with these names."""
+    """Reads texts as elements; the options are those of `shingles.ShingleOptions`."""
 
     unit: Literal["word", "char"]
     letters_only: bool
@@ -60,13 +60,13 @@ class ElementReader:
     folding: FoldOptions
 
     def read(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
-        """Return the elements; ``ascii_only``: all texts are ASCII."""
+        """Return the elements of texts, all of them ASCII with ``ascii_only``."""
         if self.unit == "char":
             return self._ascii_characters(texts) if ascii_only else self._general_characters(texts)
         return self._ascii_tokens(texts) if ascii_only else self._general_tokens(texts)
 
     def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, Int64s]:
-        """Return the folded bytes with a separator before each text and at the end; the text starts, and the end."""
+        """Return the folded bytes, a separator before each text and at the end; the text starts, and the end."""
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         data = "\n".join(["", *texts, ""]).encode("ascii").translate(_ASCII_LETTERS if self.letters_only else _ASCII)
         return data + PADDING, offsets_of(lengths + 1) + 1  # each text begins after its separator
@@ -76,7 +76,7 @@ class ElementReader:
         inside = _ascii_inside(data)
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1  # start, end, start, end ... of the tokens
         starts = edges[::2].copy()  # contiguous, which makes look-ups faster
-        counts = np.diff(np.searchsorted(starts, text_starts))  # token starts within each text; likewise below
+        counts = np.diff(np.searchsorted(starts, text_starts))  # starts within each text; likewise below
         return Elements(hash64(data, starts, edges[1::2] - starts), counts, counts)
 
     def _ascii_characters(self, texts: Sequence[str]) -> Elements:
@@ -104,7 +104,7 @@ class ElementReader:
         return Elements(character_hashes(points), counts, token_counts)
 
     def spans(self, text: str) -> tuple[str, list[tuple[int, int]]]:
-        """Return the folded text with a space for each separator, and the start and end of each element in it."""
+        """Return the folded text, a space for each separator, and the start and end of each element in it."""
         folded = fold([text], self.folding)
         inside = self._inside(folded)
         if self.unit == "char":
@@ -116,10 +116,10 @@ class ElementReader:
         return spaced_text(folded.packed, inside), list(zip(starts.tolist(), ends.tolist(), strict=True))
 
     def _character_places(self, inside: Mask, text_starts: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the places of the characters that become elements; their number and that of the tokens by text.
+        """Return the places of the characters that become elements; by text their number, and that of the tokens.
 
-        With white space, the first separator behind each token is an element, except at the end of a text. The tokens
-        are those of texts without solo characters.
+        With white space, the first separator behind each token is an element, except at the end of a text. A run of
+        solo characters counts as one token.
         """
         token_ends = np.flatnonzero(inside[:-1] > inside[1:]) + 1  # inside, then not
         token_offsets = np.searchsorted(token_ends, text_starts)
@@ -127,6 +127,7 @@ class ElementReader:
         if self.keep_white_space:
             is_element = inside.copy()
             is_element[1:] |= inside[:-1]
+            # Not behind the last token of a text.
             is_element[token_ends.take(token_offsets[1:][token_counts > 0] - 1)] = False
             inside = is_element
         places = np.flatnonzero(inside)
@@ -144,7 +145,7 @@ def _ascii_inside(data: bytes) -> Mask:
 
 
 def _token_begins(folded: Folded, inside: Mask) -> Mask:
-    """Return a mask for the first characters of tokens: after a separator, at a solo character, and after one."""
+    """Return a mask for the first characters of tokens: behind a separator, solo, and behind a solo character."""
     kinds, bits = folded.kinds, folded.bits
     begins = inside.copy()
     np.greater(inside[1:], inside[:-1], out=begins[1:])
@@ -168,7 +169,7 @@ def _token_begins(folded: Folded, inside: Mask) -> Mask:
 
 
 def _continued_by_marks(solo: Mask, mark: Mask) -> Mask:
-    """Return a mask for the characters in `solo` and the marks directly behind them."""
+    """Return a mask for the solo characters and the marks directly behind them."""
     reached = solo.copy()
     for _ in range(_MARKS_STEPWISE):
         further = reached[:-1] & mark[1:]
@@ -176,7 +177,7 @@ def _continued_by_marks(solo: Mask, mark: Mask) -> Mask:
         if not further.any():
             return reached
         reached[1:] |= further
-    # For longer runs: each mark gets the value in `solo` of the last character before it that is no mark.
+    # Longer runs: each mark gets the value in `solo` of the last character before it that is no mark.
     base = np.flatnonzero(~mark)
     length = np.diff(np.append(base, mark.size))
     reached[base[0] :] = np.repeat(solo.take(base), length)
@@ -184,7 +185,7 @@ def _continued_by_marks(solo: Mask, mark: Mask) -> Mask:
 
 
 def _token_places(folded: Folded, inside: Mask, *, exact: bool) -> tuple[Int64s, Int64s | NDArray[np.int8]]:
-    """Return the token starts, and the token lengths in code points: int8, which is faster, if all are 1.
+    """Return the starts and lengths of tokens in code points; int8, which is faster, for lengths that are all 1.
 
     Unless ``exact``, a length may include the separators behind the token.
     """
@@ -213,10 +214,9 @@ def _token_places(folded: Folded, inside: Mask, *, exact: bool) -> tuple[Int64s,
 
 def _token_points(folded: Folded, inside: Mask) -> NDArray[np.uint16] | UInt32s:
     """Return the folded code points with NUL for separators, as `token_hashes` reads them: uint16 if all fit."""
-    # `bits` is the union of all bits: it exceeds LAST_UNIT, 16 ones, only if a code point does. ``astype`` drops the
-    # bits above the code point.
-    narrow = (folded.bits & CODE_POINT) <= LAST_UNIT
-    points = folded.packed.astype("<u2") if narrow else folded.packed & CODE_POINT
+    # `bits` is a union: its code point exceeds LAST_UNIT, 16 ones, only if that of an entry does.
+    is_narrow = (folded.bits & CODE_POINT) <= LAST_UNIT
+    points = folded.packed.astype("<u2") if is_narrow else folded.packed & CODE_POINT  # "<u2" drops the bits above
     points *= inside
     return points
 

@@ -7,7 +7,8 @@ import unicodedata
 
 import pytest
 
-from streamdedup.text.shingles import ShingleOptions, Shingler, folded_text
+from streamdedup.text.shingles import ShingleOptions, Shingler
+from tests.folded_text import folded_text
 from tests.unit import reference_shingles as reference
 
 #: Text and tokens; spaces between tokens.

@@ -14,8 +14,9 @@ from streamdedup.text import folding as folding_module
 from streamdedup.text import mark_repair, unicode_tables
 from streamdedup.text import normalise as normalise_module
 from streamdedup.text.folding import FoldOptions, normalized
-from streamdedup.text.shingles import ShingleOptions, Shingler, folded_text
+from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_words import ENGLISH_STOP_WORDS, parse_stop_words
+from tests.folded_text import folded_text
 from tests.thoroughness import examples
 from tests.unit import reference_shingles as reference
 
