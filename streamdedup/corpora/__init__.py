@@ -1,10 +1,10 @@
 """Corpora: document files, read one document at a time, for commands and benchmarks.
 
-Every format may be gzip-compressed and may come from standard input. Memory holds one document: ``MAX_LINE_BYTES``
-limits lines, rows and articles, so that neither a decompression bomb nor a file without line ends exhausts it.
+Every format may be gzip-compressed and may come from standard input. ``MAX_LINE_BYTES`` limits lines, rows and
+articles, so that neither a decompression bomb nor a file without line ends exhausts the memory.
 
-A defect that concerns a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line becomes an
-entry with its raw bytes and the reason.
+A defect of a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line becomes an entry with its
+raw bytes and the reason.
 """
 
 from streamdedup.corpora.entries import Entry

@@ -17,7 +17,7 @@ _WITHOUT_CONTENT: Final = frozenset(tarfile.SUPPORTED_TYPES) - set(tarfile.REGUL
 
 
 def sgml_members(archive: ByteStream) -> Iterator[ByteStream]:
-    """Yield the SGML files, by name or first bytes, decompressed; each is valid until the next is asked for."""
+    """Yield the SGML files, by name or first bytes, decompressed; each is valid until the next is yielded."""
     has_sgml = False
     while (header := _next_header(archive)) is not None:
         member = _Member(archive, 0 if header.type in _WITHOUT_CONTENT else header.size)

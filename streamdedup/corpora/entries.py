@@ -20,7 +20,7 @@ class Entry:
         id: From the corpus, also of a line that is no document if its id can be read; else ``line_id``.
         text: Empty for a deletion or a problem.
         file: Path as given; ``archive:member`` inside an archive.
-        raw: Value of the record that ``produce`` sends, where the file determines it; else ``value`` makes one.
+        raw: Value of the record that ``produce`` sends, where the file determines it.
         problem: Why the line is not a document; None for a document.
         code: Error code that the dead letter of an unreadable line would have.
     """
@@ -43,17 +43,16 @@ class Entry:
 
     @property
     def key(self) -> bytes | None:
-        """Record key: the id, so that all document versions share a partition. None for a problem without an id."""
+        """The record key: the id, so that all versions share a partition; None for a problem without an id."""
         return self.id.encode() if self.problem is None or self.has_id else None
 
     def value(self, decoder: Decoder = _DEFAULT_DECODER) -> bytes:
-        """Return the record value: ``raw`` unchanged; without it a JSON object with the field names of a decoder."""
+        """Return the record value: ``raw``, or a JSON object with the field names of a decoder."""
         if self.raw is not None:
             return self.raw
-        # Without ``op``, because a document without ``raw`` is an upsert, the default.
+        # Without ``op``: an entry without ``raw`` is an upsert, the default.
         fields = {
             decoder.id_field: self.id,
-            # The decoder joins its text fields, so the whole text fits into the first.
             decoder.text_fields[0]: self.text,
             decoder.source_field: self.source,
             decoder.published_at_field: self.published_at,
@@ -70,8 +69,8 @@ def line_id(file: str, line: int) -> str:
 
 def decode_entry(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
     default_id = line_id(file, line)
-    # The decoder reads Kafka records: file and line take the place of topic and offset, and the default id that of the
-    # record key, which counts only without an id field. An entry has no record time.
+    # The decoder reads Kafka records: file and line take the place of topic and offset, the default id that of the
+    # record key, which counts only without an id field.
     position = Position(file, partition=0, offset=line)
     try:
         document = decoder.decode(position, timestamp_ms=0, key=default_id.encode(), value=raw)

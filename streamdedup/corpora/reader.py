@@ -21,7 +21,7 @@ _TAR_MAGIC, _TAR_MAGIC_OFFSET = b"ustar", 257
 
 
 class CorpusReader:
-    """Reads the entries in a corpus, in order; each iteration starts again (standard input can be read once).
+    """Reads the entries in a corpus, in order; each iteration starts again, except of standard input.
 
     ``total_bytes`` and ``bytes_read`` count bytes as stored, for a progress bar; the total of a stream is None.
     """
@@ -43,7 +43,6 @@ class CorpusReader:
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the entries; a malformed line is an entry with a ``problem``."""
         self.bytes_read = 0
         for file in self._files:
             for stream, file_format in self._parts(file):
@@ -57,7 +56,6 @@ class CorpusReader:
             requested = _require_reuters(f"{stream.name}: a tar archive", self._format) if is_archive else self._format
             format_name = detect_format(stream, requested)
             file_format = FORMATS[format_name]
-            # Columns are true if any is named.
             if self._columns and self._columns.tables_only and not file_format.is_table:
                 text = f"columns are named, but it is read as {format_name}; say what format it has"
                 raise CorpusError(f"{stream.name}: {text}")
@@ -69,16 +67,16 @@ class CorpusReader:
 
 
 def _require_reuters(subject: str, requested: Format) -> Format:
-    """Return "reuters", the only format of folders and archives; ``CorpusError`` with ``subject`` for another one."""
+    """Return "reuters", the only format of folders and archives; raise if another one is requested."""
     if requested not in ("auto", "reuters"):
         raise CorpusError(f"{subject}, of which only reuters is read, not {requested}")
     return "reuters"
 
 
 def corpus_files(path: str) -> list[str]:
-    """Return a folder's ``.sgm`` files in order, or a file; ``CorpusError`` for a URL, or a folder without ``.sgm``."""
+    """Return the file, or the ``.sgm`` files of a folder in order; raise for a URL, or a folder without any."""
     if url := re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
-        # A URL may hold a login or a token.
+        # Without the rest: a URL may have a login or a token.
         raise CorpusError(f"{url[0]}...: a URL; only files are read: download it, or pipe it into - (standard input)")
     if path == STDIN or not Path(path).is_dir():
         return [path]

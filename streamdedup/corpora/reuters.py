@@ -27,10 +27,9 @@ def is_reuters_name(name: str) -> bool:
 
 
 def read_reuters(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]:
-    """Yield the articles in an SGML file; lines between two articles are ignored.
+    """Yield the articles in an SGML file, which begin and end on lines of their own; lines between them are ignored.
 
-    Articles begin and end on lines of their own, as the collection guarantees. Invalid UTF-8 (one byte in file 017)
-    becomes U+FFFD, which separates words.
+    Invalid UTF-8 (one byte in file 017) becomes U+FFFD, which separates words.
     """
     lines = Lines(stream)
     article: list[bytes] = []

@@ -1,7 +1,6 @@
 """Byte streams and lines of corpus files; every read error is a ``CorpusError`` that names the file.
 
-``corpora.reader`` opens a file (``open_file``), wraps it (``ByteStream``) and decompresses it (``unzipped``); parsers
-of formats read ``Lines``.
+``corpora.reader`` makes a ``ByteStream`` of an open file and decompresses it; parsers of formats read its ``Lines``.
 """
 
 import gzip
@@ -18,23 +17,19 @@ from typing import Final, cast
 from streamdedup.errors import CorpusError
 
 STDIN: Final = "-"
-#: Limit of a line (checked by ``Lines``), a table row (by ``tables``) or an SGML article (by ``reuters``), in bytes.
-#: The two modules read it as ``sources.MAX_LINE_BYTES``, because tests replace it here.
+#: Limit of a line, a table row or an SGML article, in bytes; ``sources.MAX_LINE_BYTES`` elsewhere: tests replace it.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES: Final = 64 * 1024
 #: Byte order mark of UTF-8, which some editors write.
 BOM: Final = b"\xef\xbb\xbf"
-#: First bytes that identify a file: one block of a tar archive, whose magic bytes are at offset 257.
+#: First bytes that identify a file: one block of a tar archive.
 _HEAD_BYTES: Final = tarfile.BLOCKSIZE
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def shown_name(file: str) -> str:
-    """Return a file name with escapes for bytes that are not UTF-8 and for control characters.
-
-    Bytes that are not UTF-8 can be in no JSON text and no id; a terminal obeys control characters.
-    """
+    """Return a file name with escapes for bytes that no JSON text can have, and for control characters."""
     name = file.encode(errors="backslashreplace").decode()
     return _CONTROL.sub(lambda control: repr(control[0])[1:-1], name)
 
@@ -65,10 +60,9 @@ def text_start(head: bytes) -> bytes:
 
 
 class ByteStream(io.RawIOBase):
-    """A byte stream whose beginning can be examined before it is read; every read error is a ``CorpusError``.
+    """A byte stream whose beginning can be examined before it is read.
 
-    ``read_some`` should return the bytes that are available, as the ``read1`` of a file does. ``on_read`` is called
-    with the number of bytes of each read.
+    ``read_some`` returns the bytes that are available, as the ``read1`` of a file does; ``on_read`` gets their number.
     """
 
     def __init__(
@@ -78,16 +72,15 @@ class ByteStream(io.RawIOBase):
         self._read_some = read_some
         self._on_read = on_read
         self._head: bytes | None = None
-        # Bytes that ``head`` took from ``read_some``, and that ``readinto`` has not returned yet.
-        self._pending = b""
+        self._pending = b""  # bytes that ``head`` took, and that ``readinto`` has not returned yet
         self.name = shown_name(name)
 
     def head(self) -> bytes:
         """Return the first 512 bytes, or fewer of a short stream, or of a text whose first line has arrived."""
         if self._head is None:
             data = b""
-            # A slow stream may deliver byte by byte, and one line is enough to detect text. Binary data has NUL bytes
-            # and may have a line end anywhere, so its first 512 bytes are read as a whole.
+            # A slow stream may deliver byte by byte, and one line is enough to detect text. Binary data, which has NUL
+            # bytes, may have a line end anywhere.
             while len(data) < _HEAD_BYTES and (b"\n" not in data or b"\0" in data):
                 piece = self._take(CHUNK_BYTES)
                 if not piece:
@@ -128,7 +121,7 @@ class Lines:
         self.line_number = 0  # of the last line that was read; 0 before the first
 
     def __iter__(self) -> Iterator[bytes]:
-        # ``readline`` cuts a longer line there. One byte more than the limit tells such a line from one that just fits.
+        # One byte more than the limit tells a longer line, which ``readline`` cuts, from one that just fits.
         while line := self._stream.readline(MAX_LINE_BYTES + 1):
             self.line_number += 1
             if len(line) > MAX_LINE_BYTES:

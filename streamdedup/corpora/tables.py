@@ -28,20 +28,20 @@ _EXPLANATIONS: Final = (
 _DELIMITERS: Final = (",", ";", "\t", "|")
 #: A line before the header, by which some programs name the delimiter.
 _SEPARATOR_LINE: Final = re.compile(rb'"?sep=([^"\r\n])"?', re.IGNORECASE)
-#: Where a row goes on for more lines than this, each with the delimiters of a row, a quotation mark may be unclosed.
+#: Where more further lines of a row than this have the delimiters of a row, a quotation mark may be unclosed.
 _SWALLOWED_LINES: Final = 10
 #: Digits of an id; ids that differ in them alone are alike, such as ``wire-7`` and ``wire-902``.
 _DIGITS: Final = re.compile(r"[0-9]+")
-#: Error code of a malformed row, the same as the daemon's: `produce` sends the bytes of the row, which are no JSON.
+#: Error code of a malformed row, which `produce` sends as it is.
 _MALFORMED: Final = ErrorCode.NOT_JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Names of columns in a table. A field without a name here has the column with the decoder's field name.
+    """Names of columns in a table; a field without a name here has the column with the decoder's field name.
 
-    ``text`` columns are joined by line breaks. ``tables_only``: ``CorpusReader`` refuses these names for a file that is
-    no table; False where they also name fields of JSON.
+    ``text`` columns are joined by line breaks. With ``tables_only`` the names are refused for a file that is no table;
+    without, they also name fields of JSON.
     """
 
     id: str | None = None
@@ -57,8 +57,8 @@ class Columns:
 def read_table(
     stream: ByteStream, decoder: Decoder, columns: Columns, *, delimiter: str | None = None, quoted: bool = True
 ) -> Iterator[Entry]:
-    """Yield the rows except blank ones; ``delimiter``: None for the character that fits the header."""
-    # ``csv`` refuses cells above 128 KiB by default. The limit applies to the whole process.
+    """Yield the rows except blank ones; a ``delimiter`` of None is the character that fits the header."""
+    # ``csv`` refuses cells above 128 KiB by default; the limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
     delimiter = delimiter or _delimiter(stream.head(), decoder, columns)
     lines = _RowLines(Lines(stream))
@@ -91,7 +91,7 @@ def _delimiter(head: bytes, decoder: Decoder, columns: Columns) -> str:
 
 
 class _RowLines:
-    """Passes lines to ``csv`` and keeps the bytes of the current row, for the entry of a malformed row."""
+    """Passes lines to ``csv``, and keeps the bytes of the current row for the entry of a malformed one."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -154,7 +154,7 @@ def _rows(lines: _RowLines, delimiter: str, *, quoted: bool) -> Iterator[_Row]:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Columns, from 0, by the decoder's field names; a text field has several only where ``Columns`` names them."""
+    """Columns, from 0, by the decoder's field names; a text field has several where ``Columns`` names them."""
 
     width: int
     single: Mapping[str, int]
@@ -170,7 +170,7 @@ class _Header:
 
 
 def _checked(row: _Row, raw: bytes, header: _Header, delimiter: str, id_field: str) -> _Row:
-    """Return a row, or its problem if it has not the fields of the header, or swallows the rows below it."""
+    """Return a row, or its problem if it lacks fields of the header, has more, or swallows the rows below it."""
     if row.problem is None and len(row.cells) != header.width:
         fields, columns = counted(len(row.cells), "field"), counted(header.width, "field")
         row = _Row([], f"{fields}, but the header has {columns}", _MALFORMED)
@@ -185,8 +185,8 @@ def _checked(row: _Row, raw: bytes, header: _Header, delimiter: str, id_field: s
 def _swallowed_lines(row: bytes, delimiter: str, width: int) -> list[bytes]:
     """Return a row's further lines if they are many and each has the delimiters of a row; else an empty list."""
     lines, separator = row.split(b"\n")[1:], delimiter.encode()
-    # The last line is not tested: it ends where a quotation mark closes the field, or with the file. A delimiter before
-    # a blank is punctuation.
+    # The last line ends where a quotation mark closes the field, or with the file. A delimiter before a blank is
+    # punctuation.
     are_like_rows = width > 1 and all(
         line.count(separator) == width - 1 and separator + b" " not in line for line in lines[:-1]
     )
@@ -209,7 +209,7 @@ def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:
 
 
 def _read_header(lines: _RowLines, row: _Row, columns: Columns, decoder: Decoder) -> _Header:
-    """Find the columns in the first row; ``CorpusError`` if it is malformed, or lacks or repeats a column."""
+    """Find the columns in the first row; raise if it is malformed, or lacks or repeats a column."""
     if row.problem is not None:
         raise lines.error(f"the names of the columns cannot be read: {row.problem}")
     names = [cell.strip() for cell in row.cells]

@@ -6,7 +6,7 @@ and exits with its exit code. When the parent ends, also by kill -9, the pipe cl
 group of the command, and removes the folder SCRATCH, unless SCRATCH is empty. If the keeper is killed, Linux kills the
 command (``PR_SET_PDEATHSIG``).
 
-That signal from the parent is not sufficient: it is sent when the *thread* that started the child ends, the hook that
+The parent itself cannot rely on that signal: it is sent when the *thread* that started the child ends, the hook that
 sets it (``preexec_fn``) may deadlock in a program with threads, and other systems do not have it. The keeper has one
 thread, and imports only the standard library, to start quickly.
 """
@@ -21,10 +21,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-#: Option of Linux' prctl(2): the signal to a process when the thread that started it ends.
+#: Option of Linux' prctl(2): a signal to this process when the thread that started it ends.
 PR_SET_PDEATHSIG = 1
-#: Seconds between two checks of the parent, in addition to the pipe: a process that the parent forked without exec may
-#: keep the pipe open after the end of the parent.
+#: Seconds between two checks of the parent: a process that it forked without exec may keep the pipe open after its end.
 PARENT_CHECK_S = 1.0
 #: The pipes to the parent.
 STDIN, STDOUT = 0, 1
@@ -33,7 +32,7 @@ EXIT_NOT_STARTED = 127
 
 
 def _death_hook() -> Callable[[], None] | None:
-    """Return the function that the command's process calls before exec, to end with the keeper; None without Linux."""
+    """Return the function by which the command's process, before exec, asks to end with the keeper; None elsewhere."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -48,7 +47,6 @@ def _death_hook() -> Callable[[], None] | None:
 
 
 def _kill_group(leader_pid: int) -> None:
-    """Kill the process group of the command, if it still runs."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader_pid, signal.SIGKILL)
 
@@ -60,8 +58,8 @@ def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
     os.set_blocking(wake_writer, False)  # ``set_wakeup_fd`` requires it
     signal.set_wakeup_fd(wake_writer)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler there is no wake-up
-    # The command gets a process group of its own, which can be killed without the keeper. Both outputs go to the log
-    # of the server, because the standard output of the keeper is the pipe to the parent.
+    # In a process group of its own, which can be killed without the keeper. Both outputs go to the log of the server:
+    # the standard output of the keeper is the pipe to the parent.
     server = subprocess.Popen(  # noqa: S603  the command is the parent's, no shell is involved
         command,
         stdin=subprocess.DEVNULL,
@@ -87,7 +85,6 @@ def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; if it cannot be started, write the reason to standard error."""
     try:
         return keep(int(arguments[0]), arguments[1], arguments[2:])
     except OSError as error:

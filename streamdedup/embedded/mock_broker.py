@@ -1,14 +1,13 @@
-"""The in-memory broker of librdkafka, for the demo: the real protocol on a TCP port, without installation.
+"""The in-memory broker of librdkafka, for the demo: the real protocol, without an installation.
 
 Limitations, measured with the version in `constraints.txt`:
 
 - Transactions are not isolated, and no producer is fenced.
-- A partition keeps about its last 5 MB. A reader further behind is moved by its ``auto_offset_reset``: without notice
-  to the oldest record or to the end, or, with "none", by an error. Only "none" shows a loss.
+- A partition keeps about its last 5 MB. A reader further behind is moved by its ``auto_offset_reset``; only "none"
+  shows the loss, by an error.
 - A member that joins its group again waits for the session timeout less a second: keep that timeout short.
 - kafka-python needs ``api_version=(2, 3)``, and can neither create topics nor read settings on this broker.
-- The broker has no offset for any time, as if every record were older: ``stop-shingles --from-topic`` finds no
-  document.
+- It has no offset for any time, as if every record were older: ``stop-shingles --from-topic`` finds no document.
 """
 
 import importlib.util

@@ -1,9 +1,8 @@
-"""The process of ``MockBroker``: librdkafka's in-memory broker, running until it is killed.
+"""The process of ``MockBroker``: the in-memory broker of librdkafka, running until it is killed.
 
-``MockBroker`` runs this module as a script, ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIONS...]``, which
-writes the address of the broker to the file when the broker is ready. The broker is a part of librdkafka, the library
-inside the confluent-kafka package; its functions (``rdkafka_mock.h``) have no Python interface, but the library exports
-them.
+A script, ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIONS...]``, which writes the address of the broker to the
+file when the broker is ready. librdkafka, the library inside the confluent-kafka package, exports the functions of the
+broker (``rdkafka_mock.h``), but has no Python interface to them.
 """
 
 import ctypes
@@ -14,9 +13,8 @@ from pathlib import Path
 
 #: ``RD_KAFKA_PRODUCER`` of rdkafka.h: the broker belongs to a client, which may be a producer.
 PRODUCER = 0
-#: Milliseconds for which a new group waits for further members. kafka-python loses a join whose answer arrives just as
-#: a poll ends, joins again, and waits for the session timeout. The default of librdkafka, 3000, is a multiple of every
-#: usual poll timeout, so the answer would arrive at such a moment.
+#: Milliseconds for which a new group waits for further members. After the default of librdkafka, 3000, the answer to a
+#: join would arrive just as a poll ends; kafka-python would lose it, join again, and wait for the session timeout.
 REBALANCE_DELAY_MS = 0
 #: Bytes for the library's error texts.
 ERROR_BYTES = 512
@@ -25,9 +23,8 @@ REPLICATION_FACTOR = 1
 
 
 def _load_library() -> ctypes.CDLL:
-    """Return librdkafka, loaded through the extension module that contains it, with the types of the used functions."""
-    extension = importlib.import_module("confluent_kafka.cimpl").__file__
-    library = ctypes.CDLL(extension)
+    """Return librdkafka with the types of the used functions."""
+    library = ctypes.CDLL(importlib.import_module("confluent_kafka.cimpl").__file__)  # the module that contains it
     text, handle = ctypes.c_char_p, ctypes.c_void_p
     library.rd_kafka_conf_new.restype = handle
     library.rd_kafka_conf_set.argtypes = [handle, text, text, text, ctypes.c_size_t]
@@ -62,7 +59,6 @@ def start_broker(topics: dict[str, int]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Start the broker, write its address and sleep until the process is killed."""
     address_file = Path(arguments[0])
     topics = {name: int(count) for name, _, count in (argument.partition("=") for argument in arguments[1:])}
     address = start_broker(topics)

@@ -7,16 +7,13 @@ from typing import Final
 
 from streamdedup.embedded.process import LOOPBACK, ServerError
 
-#: Range of ports, below those of outgoing connections on Linux (from 32768) and macOS (from 49152). Otherwise a client
-#: that retries while its server is down could get the port of the server, connect to itself, and block the restart.
+#: Below the ports of outgoing connections on Linux (from 32768) and macOS (from 49152): a client that retries while its
+#: server is down could get the port of the server, connect to itself, and block the restart.
 PORTS: Final = range(20000, 32000)
 
 
 def free_ports(count: int = 1) -> list[int]:
-    """Return ``count`` distinct free ports in random order; ``ServerError`` if fewer are free.
-
-    The ports are not reserved. Another program may take one first, so the start of a server retries with new ports.
-    """
+    """Return distinct free ports, in random order and not reserved: the start of a server retries with others."""
     ports: list[int] = []
     for candidate in random.sample(PORTS, len(PORTS)):
         with contextlib.suppress(OSError), socket.socket() as probe:

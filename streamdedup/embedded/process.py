@@ -1,9 +1,8 @@
 """A server process that ends with the process that started it, the parent: start, stop, kill, start again.
 
-A subclass of ``ManagedProcess`` implements ``command`` and ``is_ready``, and ``choose_ports`` if it has ports. Every
-end of the parent, also by kill -9, ends the servers, because each runs under a keeper (``keeper.py``, which defines the
-arguments and the output that ``spawn`` uses). A server has a session of its own, so that Ctrl-C in a terminal reaches
-the parent only, and the parent chooses the order of stopping. An object is used from one thread at a time.
+Every end of the parent, also by kill -9, ends the server, because it runs under a keeper (``keeper.py``, which defines
+the arguments and the output that ``spawn`` uses). A server has a session of its own, so that Ctrl-C in a terminal
+reaches the parent only, and the parent chooses the order of stopping.
 """
 
 import contextlib
@@ -71,8 +70,9 @@ class ServerContext(ABC):
 class ManagedProcess(ServerContext):
     """One server process, with a directory and a log; a context manager that starts and stops it.
 
-    A ``directory`` that the caller names is kept; without one, ``close`` removes the private one that is made. The
-    keeper removes ``scratch`` if the parent ends without ``close``: the private directory, or another one that is set.
+    A subclass implements ``command`` and ``is_ready``, and ``choose_ports`` if it has ports. Used from one thread at a
+    time. A ``directory`` that the caller names is kept; a private one is made and removed by ``close``. The keeper
+    removes ``scratch``, the private directory or another one that is set, if the parent ends without ``close``.
     """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
@@ -83,9 +83,9 @@ class ManagedProcess(ServerContext):
         self.directory.mkdir(parents=True, exist_ok=True)
         #: The keeper of the last run; None before the first start.
         self._keeper: subprocess.Popen[bytes] | None = None
-        #: Process id of the server; None before the first start and after ``_reap_keeper``.
+        #: Process id of the server; None if no keeper is left to be reaped.
         self._pid: int | None = None
-        #: Size of the log in bytes when the last run began.
+        #: Size of the log in bytes at the start of the last run.
         self._log_start = 0
         #: Whether the server has answered on its ports, which it then keeps: clients know them.
         self._keeps_ports = False
@@ -96,7 +96,7 @@ class ManagedProcess(ServerContext):
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Return whether the server answers; called every few milliseconds during the start."""
+        """Return whether the server answers; called every ``POLL_INTERVAL_S`` during the start."""
 
     def choose_ports(self) -> None:
         """Choose ports, if the server needs any; called at the first start, and again if they are taken."""
@@ -118,10 +118,9 @@ class ManagedProcess(ServerContext):
         return self._keeper is not None and self._keeper.poll() is None
 
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Start the server unless it runs, and wait until it answers.
+        """Start the server unless it runs, and wait until it answers; kill it after an error.
 
-        After an error the server is killed, and started again with new ports if its ports were taken. Once it has
-        answered, later starts keep the ports.
+        If its ports were taken, it is started again with new ones. Once it has answered, later starts keep the ports.
         """
         for attempt in range(1, PORT_ATTEMPTS + 1):
             if not self._keeps_ports:
@@ -139,11 +138,11 @@ class ManagedProcess(ServerContext):
                 return
 
     def spawn(self) -> None:
-        """Start the process, unless it is running, without waiting until it answers; ``ServerError`` if it cannot."""
+        """Start the process unless it is running, and do not wait until it answers."""
         if self.is_running():
             return
         self._reap_keeper()  # the keeper of an earlier run
-        # -I keeps environment variables and the folder of the script out of the imports, -S makes the start quick.
+        # -I keeps environment and folder of the script out of the imports, -S makes the start quick.
         keeper = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), str(self.scratch or "")]
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
@@ -159,7 +158,7 @@ class ManagedProcess(ServerContext):
         try:
             line = self._keeper.stdout.readline()  # the process id of the server
         except BaseException:
-            # Interrupted, as by Ctrl-C, without the process id: closing the pipe makes the keeper end the server.
+            # Interrupted, as by Ctrl-C: closing the pipe makes the keeper end the server.
             assert self._keeper.stdin is not None
             self._keeper.stdin.close()
             self._reap_keeper()
@@ -170,7 +169,6 @@ class ManagedProcess(ServerContext):
         self._pid = int(line)
 
     def wait_ready(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Wait until the server answers, as ``wait_until`` does."""
         self.wait_until(self.is_ready, deadline_s)
 
     def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> None:
@@ -189,7 +187,7 @@ class ManagedProcess(ServerContext):
         return None if self._keeper is None else self._keeper.poll()
 
     def wait_exit(self, deadline_s: float) -> bool:
-        """Wait until the process has ended; return False if it still runs after ``deadline_s`` seconds."""
+        """Wait until the process has ended; return False if it still runs after the deadline."""
         if self._keeper is None:
             return True
         try:
@@ -199,12 +197,12 @@ class ManagedProcess(ServerContext):
         return True
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM and return at once; ``stop`` waits."""
+        """Send SIGTERM and return at once."""
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)  # a paused process acts on nothing but SIGKILL
 
     def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
-        """End the server with SIGTERM, and with SIGKILL if it still runs after ``deadline_s`` seconds."""
+        """End the server with SIGTERM, or with SIGKILL after the deadline, and wait until it has ended."""
         self.ask_to_stop()
         if not self.wait_exit(deadline_s):
             self.kill()
@@ -216,13 +214,13 @@ class ManagedProcess(ServerContext):
         self._reap_keeper()
 
     def close(self) -> None:
-        """Stop the server and remove a private directory; may be called twice."""
+        """Stop the server and remove a private directory."""
         self.stop()
         if self._is_private:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log_tail(self) -> str:
-        """Return a clause for error messages: "; ", the path of the log, and the last lines of this run."""
+        """Return a clause for errors: "; ", the path of the log, and the last lines of this run."""
         if not self.log_path.exists():
             return ""
         with self.log_path.open("rb") as log:
