@@ -14,8 +14,13 @@ from streamdedup.detection.suppression import suppression_of
 from streamdedup.errors import SettingsError
 from streamdedup.index.backend import Backend, IndexParameters
 from streamdedup.index.redis.backend import RedisBackend, RedisOptions
-from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
-from streamdedup.index.redis.credentials import RenewedLogin, login_of_provider
+from streamdedup.index.redis.connection import (
+    RenewedLogin,
+    connect,
+    connect_cluster,
+    connect_sentinel,
+    login_of_provider,
+)
 from streamdedup.index.redis.servers import Servers
 from streamdedup.settings import Profile, Redis, Settings
 from streamdedup.settings.redis import CONNECT_TIMEOUT_S, LONE_USER, URL_ALLOWED, redact_url, url_mistake

@@ -1,7 +1,6 @@
 """Alignment of two texts, for people: the parts that both have, and the parts that replace each other.
 
-Called by ``serve.texts`` and ``cli.rendering``. A change of ``Segment`` also touches ``serve.schemas`` and
-docs/http.md.
+A change of ``Segment`` also touches ``serve.schemas`` and docs/http.md.
 
 A text is divided into words, each with the white space behind it. A comma or another sign is a word, and so is a
 character in scripts without spaces. The equal words at both ends are aligned first, then the words between them by
@@ -44,10 +43,9 @@ class Word(NamedTuple):
 
 
 def align(a: str, b: str, key: Callable[[str], str] = str) -> list[Segment] | None:
-    """Return two texts as segments, in order; the segments of each text joined are the text.
+    """Return two texts as segments, in order, or None if one has more than ``MAX_WORDS`` words.
 
-    ``key`` returns the form in which words, and runs of white space, are compared. Returns None where a text has more
-    than ``MAX_WORDS`` words.
+    ``key`` returns the form in which words, and runs of white space, are compared.
     """
     words_a, words_b = split_words(a), split_words(b)
     if max(len(words_a), len(words_b)) > MAX_WORDS:
@@ -62,8 +60,7 @@ def _word_pattern() -> re.Pattern[str]:
     marks = [chr(point) for points in _MARK_RANGES for point in points if unicodedata.category(chr(point))[0] == "M"]
     mark = f"[{''.join(marks)}]"
     solo = "".join(f"{chr(first)}-{chr(last)}" for first, last in SOLO_RANGES)
-    # Possessive quantifiers: with backtracking, a word of a megabyte would take 150 ms. The last alternative, the empty
-    # word, is for white space at the beginning of the text.
+    # With backtracking a word of a megabyte would take 150 ms. The empty word is for white space at the beginning.
     return re.compile(rf"([^\W{solo}]++(?:{mark}++[^\W{solo}]*+)*+|\S{mark}*+|)(\s*+)")
 
 
@@ -101,7 +98,7 @@ def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, i
     for row, word in enumerate(a):
         rows[word] = rows.get(word, 0) | 1 << row
     full = (1 << len(a)) - 1
-    # A state belongs to a prefix of b: bit i is 0 where its longest common subsequence with a[: i + 1] is longer than
+    # In the state after a prefix of b, bit i is 0 where its longest common subsequence with a[: i + 1] is longer than
     # that with a[:i].
     state, states = full, [full]
     for word in b:
@@ -135,7 +132,7 @@ def _parts(
 ) -> Iterator[Segment]:
     """Yield a segment of the words before each match, then the match; behind each a segment of its white space."""
     next_a = next_b = 0
-    # The ends of both texts as a last pair, so that the words behind the last match are yielded, too.
+    # The ends of both texts are a last pair, for the words behind the last match.
     for row_a, row_b in [*matches, (len(a), len(b))]:
         for is_equal, end_a, end_b in ((False, row_a, row_b), (True, row_a + 1, row_b + 1)):
             if (next_a, next_b) == (end_a, end_b):
@@ -163,7 +160,7 @@ def _joined(segments: Iterator[Segment]) -> Iterator[Segment]:
 
 def _without_short_equals(segments: Iterator[Segment]) -> list[Segment]:
     """Join changes that are separated by a short equal part only; ``segments`` alternate between equal and changed."""
-    # Joined at the end, so that no text is copied again and again. An equal part is a group of one.
+    # Texts are joined at the end, so that none is copied again and again. An equal part is a group of one.
     groups: list[list[Segment]] = []
     for segment in segments:
         if not segment.is_equal and len(groups) >= 2 and _is_short(groups[-1][0].a):

@@ -1,7 +1,6 @@
 """64-bit hashes of tokens and characters, the elements of shingles, for a batch.
 
-A change to any formula needs a new `shingles.ALGORITHM`, and
-touches docs/format.md and tests/unit/reference_shingles.py.
+A change of a formula needs a new `shingles.ALGORITHM`, and touches docs/format.md and tests/unit/reference_shingles.py.
 
     token           = hash64(ASCII bytes); for a token beyond ASCII hash64(UTF-16, little-endian) + WIDE
     character       = mix(mix(code point)), mixed twice because x >> 32 is 0 in the first mix
@@ -10,11 +9,10 @@ touches docs/format.md and tests/unit/reference_shingles.py.
     mix(x)          = y ^ (y >> 29), y = (x ^ (x >> 32)) * MIX
 
 all modulo 2^64. Multiplication carries upwards only and the shifts carry downwards, so that every input bit reaches
-every output bit. Worked example: "shingled" is one word, w_0 = 0x64656C676E696873, and its hash is mix(w_0);
-"shingles too" would be two tokens.
+every output bit. Worked example: "shingled" is one word, w_0 = 0x64656C676E696873, and its hash is mix(w_0).
 
-Tokens lie anywhere in the bytes, so the words are read unaligned: word i of the view begins at byte i, in
-UTF-16 at unit i, and the bytes behind a token are masked.
+Tokens lie anywhere in the bytes, so the words are read unaligned: word i begins at byte i, in UTF-16 at unit i, and the
+bytes behind a token are masked.
 """
 
 import functools
@@ -30,11 +28,10 @@ _MIX = 0x6A09E667F3BCC909
 _MULTIPLIER = 0xBB67AE8584CAA73B
 _WIDE = 0x1F83D9ABFB41BD6B
 
-#: Words of a token, after the first, that are hashed one by one; all further words are hashed together
-#: (`_further_words`), which few tokens have.
+#: Words of a token, after the first, that are hashed one by one; further words, of few tokens, are hashed together.
 _WORD_STEPS = 4
-#: Largest share of tokens with several UTF-16 units for which the hashes of the others are looked up in a table. Where
-#: more tokens have several units, as in Thai, it is faster to compute the hashes of all tokens.
+#: Largest share of tokens with several UTF-16 units for which the hashes of the others are looked up in a table; with
+#: more of them, as in Thai, it is faster to compute all.
 _MOST_SEVERAL_UNITS = 0.2
 #: Last code point that is one unit of UTF-16.
 LAST_UNIT = 0xFFFF
@@ -82,7 +79,7 @@ def hash64(data: bytes | NDArray[np.uint16], starts: Int64s, lengths: Int64s) ->
     masks = _MASKS[::size]  # by length in units
     hashes = words.take(starts, mode=UNCHECKED)
     long = np.flatnonzero(lengths > per_word)
-    # A length beyond the table must take the last mask, that of all bytes. "clip" does so, but is slower.
+    # A length beyond the table must take the last mask, of all bytes; "clip" does so, but is slower.
     mode: Literal["clip", "wrap"] = "clip" if long.size and int(lengths.max()) >= masks.size else UNCHECKED
     hashes &= masks.take(lengths, mode=mode)
     mix(hashes)
@@ -105,7 +102,6 @@ def hash64(data: bytes | NDArray[np.uint16], starts: Int64s, lengths: Int64s) ->
 
 def _further_words(words: UInt64s, per_word: int, starts: Int64s, lengths: Int64s) -> UInt64s:
     """Return by token the sum over the words after the first 1 + `_WORD_STEPS`; a word has `per_word` units."""
-    # A token has (length - 1) // per_word words after the first.
     counts = (lengths - 1) // per_word - _WORD_STEPS
     numbers = ranges(np.full_like(counts, _WORD_STEPS + 1), counts)
     terms = words.take(np.repeat(starts, counts) + per_word * numbers)
@@ -120,9 +116,8 @@ def token_hashes(points: NDArray[np.uint16] | UInt32s, starts: Int64s, lengths: 
 
     Args:
         points: Code points, NUL for separators, one before the first token; uint16 where all fit `LAST_UNIT`.
-        starts: int64 (n,), ascending; token starts.
-        lengths: int64 or int8 (n,); token lengths in code points, at least 1. The separators behind a token may count
-            too: zero words add nothing to a hash.
+        starts: Token starts, ascending.
+        lengths: Token lengths in code points. The separators behind a token may count too: zeros add nothing to a hash.
     """
     has_several_units = lengths > 1
     if points.itemsize > 2:
@@ -134,7 +129,7 @@ def token_hashes(points: NDArray[np.uint16] | UInt32s, starts: Int64s, lengths: 
     hashes = _single_unit_hashes().take(points.take(starts, mode=UNCHECKED), mode="wrap")
     if count:
         several = np.flatnonzero(has_several_units)
-        # Only the tokens with several units, each with the code point before it, which becomes a separator.
+        # Only these tokens, each with the code point before it, which becomes a separator.
         spaced = lengths.take(several).astype(np.int64) + 1
         first = offsets_of(spaced)[:-1]
         separated = points.take(ranges(starts.take(several) - 1, spaced))
@@ -144,7 +139,7 @@ def token_hashes(points: NDArray[np.uint16] | UInt32s, starts: Int64s, lengths: 
 
 
 def _computed_hashes(points: NDArray[np.uint16] | UInt32s, starts: Int64s, lengths: Int64s) -> UInt64s:
-    """Return the token hashes without the table, for any number of units; arguments as for `token_hashes`."""
+    """Return the token hashes without the table; arguments as for `token_hashes`."""
     # NUL minus 1 wraps to the greatest number, so separators are not ASCII here.
     is_ascii = points - points.dtype.type(1) < _BEYOND_ASCII - 1
     if not is_ascii.any():
@@ -153,8 +148,7 @@ def _computed_hashes(points: NDArray[np.uint16] | UInt32s, starts: Int64s, lengt
     is_wide = wide_counts.take(starts + lengths - 1) != wide_counts.take(starts - 1)
     hashes = np.empty(starts.size, np.uint64)
     narrow, wide = np.flatnonzero(~is_wide), np.flatnonzero(is_wide)
-    # Truncates code points beyond ASCII, which no slice of a narrow token contains.
-    octets = points.astype(np.uint8).tobytes() + PADDING
+    octets = points.astype(np.uint8).tobytes() + PADDING  # truncated beyond ASCII, which no narrow token has
     hashes[narrow] = hash64(octets, starts.take(narrow), lengths.take(narrow))
     hashes[wide] = _utf16_token_hashes(points, starts.take(wide), lengths.take(wide))
     return hashes
@@ -166,16 +160,13 @@ def _utf16_token_hashes(points: NDArray[np.uint16] | UInt32s, starts: Int64s, le
         shift = np.cumsum(points > LAST_UNIT)
         lengths = lengths + shift.take(starts + lengths - 1) - shift.take(starts - 1)
         starts = starts + shift.take(starts - 1)
-    hashes = hash64(_utf16(points), starts, lengths)
+        text = str(points.astype("<u4", copy=False).data, "utf-32-le")
+        units = np.frombuffer(text.encode("utf-16-le") + PADDING, "<u2")
+    else:
+        units = np.concatenate((points, np.zeros(len(PADDING) // 2, "<u2")))
+    hashes = hash64(units, starts, lengths)
     hashes += np.uint64(_WIDE)
     return hashes
-
-
-def _utf16(points: NDArray[np.uint16] | UInt32s) -> NDArray[np.uint16]:
-    if points.itemsize == 2:
-        return np.concatenate((points, np.zeros(len(PADDING) // 2, "<u2")))
-    text = str(points.astype("<u4", copy=False).data, "utf-32-le")
-    return np.frombuffer(text.encode("utf-16-le") + PADDING, "<u2")
 
 
 @functools.cache

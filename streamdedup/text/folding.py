@@ -1,9 +1,7 @@
-"""Folding of texts with ``unicodedata``: slow, and the source of the tables of ``unicode_tables``.
+"""Folding of texts with ``unicodedata``: slow, for the tables of ``unicode_tables``, and where these do not suffice.
 
-Called by ``unicode_tables``, and by ``normalise`` where tables do not suffice. A change of the result also touches
-tests/unit/reference_shingles.py, docs/text.md and docs/format.md, and needs a new ``shingles.ALGORITHM``.
-
-A text is in its folded form when ``folding_rounds`` change nothing.
+A change of the result also touches tests/unit/reference_shingles.py, docs/text.md and docs/format.md, and needs a new
+``shingles.ALGORITHM``.
 """
 
 import functools
@@ -22,14 +20,13 @@ _DOTTED_I_RUN: Final = re.compile(f"{DOTTED_I}+")
 #: The characters of each line fold to the first; docs/text.md has the rules by which the lines are drawn up.
 _VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
 _LOOK_ALIKES: Final = Path(__file__).with_name("look_alikes.txt")
-#: Romanian letters with a comma below, for which old encodings and keyboards have a cedilla. No language has both. The
-#: comma is replaced by the cedilla, not the reverse: the cedilla has the lower combining class (202, not 220), so marks
-#: after the letter keep their places.
+#: Romanian letters with a comma below, for which old encodings and keyboards have a cedilla; no language has both. They
+#: fold to the cedilla, which has the lower combining class (202, not 220), so that marks after the letter keep places.
 _COMMAS: Final = dict(zip("\u0219\u021b", "\u015f\u0163", strict=True))
 #: Letters of Azerbaijani that older texts write with the Cyrillic or the turned e.
 _SCHWAS: Final = dict.fromkeys("\u04d9\u01dd", "\u0259")
-#: Consonants without vowel that older encodings write as letter, virama and joiner: the chillus of Malayalam, khanda ta
-#: of Bengali. The joiner is ignored. See ``unicode_tables._context_of``.
+#: Consonants without vowel that older encodings write as letter, virama and joiner, which is ignored: the chillus of
+#: Malayalam, khanda ta of Bengali.
 FINAL_CONSONANTS: Final = {
     "\u0d7a": "\u0d23\u0d4d",
     "\u0d7b": "\u0d28\u0d4d",
@@ -106,9 +103,9 @@ def _digits() -> dict[str, str]:
 def normalized(form: Literal["NFC", "NFD", "NFKC"], text: str) -> str:
     """Return what ``unicodedata.normalize`` returns, in linear time.
 
-    ``unicodedata`` puts marks into canonical order by an insertion sort (python/cpython#149079; not mended in Python
-    3.11): a text of 1 MiB with marks alone would take minutes, and no other thread runs meanwhile. So long runs are
-    sorted here. Canonical order is a stable sort by combining class, so the result stays the same.
+    ``unicodedata`` puts marks into canonical order, a stable sort by combining class, by an insertion sort
+    (python/cpython#149079; not mended in Python 3.11): a text of 1 MiB with marks alone would take minutes, and no
+    other thread runs meanwhile. So long runs are sorted here before.
     """
     long_runs, decompositions = _long_run_tools("NFKD" if form == "NFKC" else "NFD")
     return unicodedata.normalize(form, long_runs.sub(lambda run: _ordered(run[0].translate(decompositions)), text))
@@ -122,7 +119,7 @@ def _ordered(text: str) -> str:
 
 @functools.cache
 def _long_run_tools(form: Literal["NFD", "NFKD"]) -> tuple[re.Pattern[str], Mapping[int, str]]:
-    """Return an expression for texts with all long runs of marks, and the decomposition of each mark that has one.
+    """Return an expression for long runs of marks, and the decomposition of each mark that has one.
 
     A mark is here a character whose decomposition has a combining class, even if the character has none (U+0F73).
     """
@@ -130,9 +127,9 @@ def _long_run_tools(form: Literal["NFD", "NFKD"]) -> tuple[re.Pattern[str], Mapp
     changing = (c for c in map(chr, points) if unicodedata.combining(c) or unicodedata.decomposition(c))
     decompositions = {c: unicodedata.normalize(form, c) for c in changing}
     marks = {c: parts for c, parts in decompositions.items() if unicodedata.combining(parts[0])}
-    # One range for the characters beyond 16 bits, others than marks included: `re` tries each of their marks in turn.
+    # One range for all characters beyond 16 bits, of which `re` would try each mark in turn.
     characters = "".join(c for c in marks if c < "\U00010000") + "\U00010000-\U0001ffff"
-    # The first separately: `re` then finds it faster.
+    # The first separately, which `re` finds faster.
     expression = f"[{characters}][{characters}]{{{_LONG_RUN - 1},}}+"
     return re.compile(expression), {ord(c): parts for c, parts in marks.items() if c != parts}
 
@@ -148,7 +145,7 @@ def folding_rounds(
 ) -> Iterator[tuple[str, str]]:
     """Yield the text in NFKC and folded, round by round, until a round changes nothing.
 
-    A folded text may contain ignorable or cased characters again.
+    A folded text may contain ignorable or cased characters again, so one round does not suffice.
     """
     while True:
         # NFD separates accents from their letters, so that ``without_ignorable`` removes them.
@@ -171,10 +168,7 @@ def case_folded(text: str, folding: FoldOptions) -> str:
 
 @functools.cache
 def _space_pattern() -> re.Pattern[str]:
-    """Return an expression for the characters that ``compatible`` replaces by a space.
-
-    They are the separators whose NFKD begins with a space, such as U+00A8 (space and mark), and the Korean dot.
-    """
+    """Return an expression for the separators whose NFKD begins with a space, such as U+00A8, and the Korean dot."""
     characters = map(chr, range(0x10000))  # all such characters are within
     separators = (c for c in characters if unicodedata.category(c)[0] not in "LMN")
     spaced = (c for c in separators if c != " " and unicodedata.normalize("NFKD", c).startswith(" "))

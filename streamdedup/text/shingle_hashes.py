@@ -1,15 +1,14 @@
 """32-bit shingle hashes for a batch, from element hashes.
 
-A change to any formula needs a new `shingles.ALGORITHM`, and touches docs/format.md and
-tests/unit/reference_shingles.py.
+A change of a formula needs a new `shingles.ALGORITHM`, and touches docs/format.md and tests/unit/reference_shingles.py.
 
     shingle         = finish(sum over j of COMBINER^j * hash of element j)
     finish(x)       = ((y ^ (y >> 32)) * FINISH_2 mod 2^64) >> 32, y = x * FINISH_1
     n-th repetition = finish(mix(shingle hash + n * REPETITION)): occurrence n + 1 of a shingle, n from 1 on, where
                       texts are compared as bags (multisets)
 
-all modulo 2^64; `element_hashes` has mix. Without `finish` a shingle hash would be linear in its
-elements; MinHash needs hashes without structure.
+all modulo 2^64; `element_hashes` has mix. MinHash needs hashes without structure; without `finish` a shingle hash would
+be linear in its elements.
 
 `hashes` concatenates the documents, `counts[d]` is the number of hashes of document d (`runs`). The functions are the
 steps that `shingles` takes: `sorted_hashes`, `without_stops`, `numbered_repetitions` in bags, `distinct`.
@@ -41,24 +40,25 @@ _HASH_MASK = np.uint64(2**32 - 1)
 def sorted_hashes(elements: Elements, order: Int64s, size: int, *, whole: bool) -> tuple[UInt32s, Int64s]:
     """Return all shingle hashes, repetitions included, ascending within each document, and their counts.
 
-    Args:
-        elements: Element hashes of all documents.
-        order: The documents in the order of the result, a permutation.
-        size: Shingle size in elements.
-        whole: Whether a document with fewer elements than `size` is one shingle as a whole, not none.
+    ``order`` has the documents in the order of the result. With ``whole`` a document with fewer elements than ``size``
+    is one shingle as a whole, else none.
     """
     hashes, element_counts, _ = elements
     starts = offsets_of(element_counts)[:-1]
     shingle_counts = np.maximum(element_counts - (size - 1), 0)
     shingles = _shingles_from(hashes, size)
     if whole:
-        # The hash of a short document replaces the value without meaning at its first element.
+        # Replaces the value without meaning at the first element of a short document.
         short = np.flatnonzero((element_counts > 0) & (element_counts < size))
         shingles[starts[short]] = _finish(_short_sums(hashes, starts[short], element_counts[short]))
         shingle_counts[short] = 1
     counts = shingle_counts[order]
     if shingles.size > _SORTED_ALONE * order.size:
-        return _sort_each(shingles, starts[order], counts), counts
+        firsts = starts[order]
+        runs = [shingles[first:end] for first, end in zip(firsts.tolist(), (firsts + counts).tolist(), strict=True)]
+        for run in runs:
+            run.sort()
+        return np.concatenate(runs), counts
     # One sort for all documents, by row in the result and hash; elements where no shingle begins sort to the end.
     result_rows = np.empty(order.size, np.uint64)
     result_rows[order] = np.arange(order.size, dtype=np.uint64)  # by document
@@ -74,18 +74,8 @@ def ordered_hashes(hashes: UInt64s, size: int) -> UInt32s:
     return _shingles_from(hashes, size)[: hashes.size - size + 1]
 
 
-def _sort_each(hashes: UInt32s, starts: Int64s, counts: Int64s) -> UInt32s:
-    runs = [hashes[start:end] for start, end in zip(starts.tolist(), (starts + counts).tolist(), strict=True)]
-    for run in runs:
-        run.sort()
-    return np.concatenate(runs)
-
-
 def _shingles_from(hashes: UInt64s, size: int) -> UInt32s:
-    """Return for each element the hash of the shingle that begins with it.
-
-    If the shingle would reach beyond the end of the document, the value has no meaning, and the caller drops it.
-    """
+    """Return for each element the hash of the shingle that begins with it; near the end of a document no meaning."""
     shingles = np.empty(hashes.size, np.uint32)
     for first in range(0, hashes.size, _BLOCK):
         block = _finish(_shingle_sums(hashes[first : first + _BLOCK + size - 1], size))
@@ -94,10 +84,10 @@ def _shingles_from(hashes: UInt64s, size: int) -> UInt32s:
 
 
 def _shingle_sums(hashes: UInt64s, size: int) -> UInt64s:
-    """Return sum over j < size of COMBINER^j * hashes[i + j] for each i that has all of them, in log2(size) steps.
+    """Return sum over j < size of COMBINER^j * hashes[i + j] for each i that has all of them.
 
-    Binary method: for each binary digit of `size` after the first, the sums become twice as long, and longer by one if
-    the digit is 1. Size 5, 101 in binary: sums over 1, 2, 4 and 5 elements.
+    For each binary digit of `size` after the first, the sums become twice as long, and longer by one if the digit is 1.
+    Size 5, 101 in binary: sums over 1, 2, 4 and 5 elements.
     """
     sums, length = hashes, 1
     for digit in f"{size:b}"[1:]:
@@ -152,14 +142,14 @@ class HashSet:
         is_contained = self._has_top.take(hashes >> self._shift)
         places = np.flatnonzero(is_contained)
         suspects = hashes.take(places)
-        # The nearest place for a hash above all is behind the last one: "clip" makes it the last.
+        # The place of a hash above all is behind the last one: "clip" makes it the last.
         nearest = np.searchsorted(self._hashes, suspects)
         is_contained[places] = self._hashes.take(nearest, mode="clip") == suspects
         return is_contained
 
 
 def without_stops(hashes: UInt32s, counts: Int64s, stops: HashSet) -> tuple[UInt32s, Int64s, Mask]:
-    """Leave stop shingles out, of which there is at least one; a document that has nothing else keeps them all.
+    """Leave out stop shingles, of which there is at least one; a document with nothing else keeps them all.
 
     Returns the remaining hashes, their counts, and whether a document has stop shingles only.
     """

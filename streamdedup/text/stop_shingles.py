@@ -1,12 +1,11 @@
-"""Stop shingles in files: boilerplate that many documents share, and that a profile leaves out.
+"""Files of stop shingles: boilerplate that many documents share, and that a profile leaves out.
 
-`stop_learning` learns them from a sample, `cli.stop_shingles` writes a file, and `settings.profile` reads it. The file
-is fixed before the first document, so the pairs do not
-depend on the order of arrival. A new option of shingles that changes hashes is added to `described_options`.
+`stop_learning` learns them from a sample, `cli.stop_shingles` writes a file, and `settings.profile` reads it. A new
+option of shingles that changes hashes is added to `described_options`.
 
 Format, UTF-8, version 1: a first line with the name of the format; lines `key = value` with the options of the shingles
 and the size of the sample; an empty line; then one line for each shingle, ascending: the hash as eight hexadecimal
-digits, a space, and the number of documents (`StopShingles.counts`). The text of the shingles is not stored.
+digits, a space, and the number of documents. The text of the shingles is not stored.
 """
 
 import hashlib
@@ -30,11 +29,10 @@ class StopShingles:
     """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: Number of documents by shingle hash, counted in each group: all documents, or those of one source. A
-            stop shingle of several groups has the largest of its counts.
+        counts: Number of documents by shingle hash; the largest of those in all documents and in those of one source.
         documents_count: Documents in the sample, copies counted once.
-        share: Least document share for a stop shingle.
-        options: Options of the shingles (`described_options`).
+        share: Least share of the documents with a stop shingle.
+        options: The `described_options` of the shingles.
     """
 
     counts: dict[int, int]
@@ -57,7 +55,7 @@ class StopShingles:
 
 
 def least_documents(share: float, documents_count: int) -> int:
-    """Return the least document count for a stop shingle in a sample, or a source, with so many documents."""
+    """Return the least number of documents with a stop shingle, in a sample or a source with so many documents."""
     # Without `- 1e-9`, 0.07 * 100 would give 8: the product is a little more than 7 in floating point.
     return max(LEAST_DOCUMENTS, math.ceil(share * documents_count - 1e-9))
 

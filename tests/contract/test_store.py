@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from streamdedup import clock
 from streamdedup.errors import BatchRefused, IndexBusy, IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import (

@@ -7,7 +7,7 @@ import redis
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.index.redis.backend import RedisBackend
-from streamdedup.index.redis.credentials import login_of_provider
+from streamdedup.index.redis.connection import login_of_provider
 from streamdedup.indexes import connect_backend
 from streamdedup.settings import Settings
 from tests import redis_sets, token_login

@@ -12,8 +12,7 @@ from redis import exceptions
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.index.redis.cluster_servers import ClusterServers
-from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
-from streamdedup.index.redis.credentials import RenewedLogin
+from streamdedup.index.redis.connection import RenewedLogin, connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.errors import check_replies, translated
 from streamdedup.index.redis.servers import Command
 

@@ -1,20 +1,24 @@
-"""Opens connections to a single server, to Sentinels or to a cluster; ``indexes`` takes the arguments from settings.
+"""Opens connections to a single server, to Sentinels or to a cluster; ``indexes`` makes the arguments from settings.
 
 ``security`` and ``sentinel_security`` are the client's arguments for login and TLS. Nothing is sent before the first
 request. With ``from_replicas`` requests go to replicas if there are any: only for commands that read.
 """
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import redis
+from redis import exceptions
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.cluster import ClusterNode, LoadBalancingStrategy, RedisCluster
+from redis.credentials import CredentialProvider
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
+from streamdedup.errors import SettingsError
 from streamdedup.index.redis.cluster_servers import ClusterServers
-from streamdedup.index.redis.credentials import RenewedLogin
 from streamdedup.index.redis.servers import Connections, OneServer, Servers
 
 #: Repetitions of a request, and the pauses before them in seconds.
@@ -68,9 +72,7 @@ def connect_sentinel(
     connections = _new_connections(security)
     manager: Any = Sentinel(list(sentinels), sentinel_kwargs=sentinel_arguments)
     client: redis.Redis = (manager.slave_for if from_replicas else manager.master_for)(
-        service,
-        redis_class=_SentinelClient,
-        **_of_one_server(connections, security, timeout_s, connect_timeout_s),
+        service, redis_class=_SentinelClient, **_of_one_server(connections, security, timeout_s, connect_timeout_s)
     )
     return OneServer(client, connections)
 
@@ -118,3 +120,45 @@ def connect_cluster(
         )
 
     return ClusterServers(open_client, connections, from_replicas=from_replicas)
+
+
+class RenewedLogin(CredentialProvider):
+    """A login that changes while the process runs; ``source`` names its setting.
+
+    The client reads the login whenever it connects, also after a server has closed a connection or refused a command
+    for lack of a valid login.
+    """
+
+    def __init__(self, source: str, read: Callable[[], tuple[str, ...]]) -> None:
+        self.source = source
+        self._read = read
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """Return a password, or user and password; without any raise ``ConnectionError``: the daemon tries again.
+
+        The text repeats no error of a provider, which could show a secret.
+        """
+        try:
+            login: Any = tuple(self._read())
+        except SettingsError as error:  # the file of ``source`` cannot be read
+            raise exceptions.ConnectionError(f"{self.source}: {error}") from None
+        except Exception as error:  # noqa: BLE001  a provider may raise anything, such as the error of its server
+            raise exceptions.ConnectionError(f"{self.source} gives no login: {type(error).__name__}") from None
+        if not 1 <= len(login) <= 2 or not all(isinstance(part, str) for part in login):
+            raise exceptions.ConnectionError(f"{self.source} gives no login: neither a password nor user and password")
+        result: tuple[str] | tuple[str, str] = login
+        return result
+
+
+def login_of_provider(name: str) -> RenewedLogin:
+    """Return the login of a credential provider of the client, named by ``redis.credential_provider``.
+
+    ``package:function`` names a function that returns the provider; it is called at the first login.
+    """
+
+    @cache
+    def provider() -> Any:
+        module, _, function = name.partition(":")
+        return getattr(importlib.import_module(module), function)()
+
+    return RenewedLogin("redis.credential_provider", lambda: provider().get_credentials())
