@@ -99,7 +99,7 @@ TESTS_OF = {
     "compat.send_heartbeat": ["test_a_static_membership_is_confirmed_by_no_error_but_a_rebalance"],
     "compat.send_request": ["test_times_beyond_a_limit_of_the_broker_are_reported_with_the_limit"],
     "compat.watch_fencing": ["test_a_membership_taken_over_by_another_process_is_detected_with_the_next_heartbeat"],
-    "compat.watch_topics": ["test_a_running_daemon_finds_it_by_itself"],
+    "compat.watch_topics": ["test_a_topic_that_is_deleted_is_reported_and_read_again_when_it_is_created"],
     "unreadable._keep_unparsed": ["test_a_poll_begins_no_record_batch_beyond_its_bytes"],
     "unreadable.guard_parsing": ["TestT8T9RecordsThatTheClientCannotParse"],
     "group_admin.remove_outdated_membership": [
