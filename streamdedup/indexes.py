@@ -116,11 +116,12 @@ def _connections(redis: Redis, *, from_replicas: bool) -> Servers:
     if redis.mode == "cluster":
         return connect_cluster(redis.addresses, security=_security(redis), from_replicas=from_replicas, **timeouts)
     if redis.mode == "sentinel":
+        sentinel_file_key = "sentinel_password_file" if redis.sentinel_password_file else None
         return connect_sentinel(
             redis.addresses,
             redis.sentinel_service or "",  # never None in this mode: the settings are validated
             security=_security(redis),
-            sentinel_security=_sentinel_security(redis),
+            sentinel_security=redis.tls_arguments() | _login_arguments(redis.sentinel_login, sentinel_file_key),
             from_replicas=from_replicas,
             **timeouts,
         )
@@ -134,11 +135,6 @@ def _security(redis: Redis) -> dict[str, Any]:
         return redis.tls_arguments() | {"credential_provider": login}
     file_key = "password_file" if redis.password_file else "url_file" if redis.url_file else None
     return redis.tls_arguments() | _login_arguments(redis.login, file_key)
-
-
-def _sentinel_security(redis: Redis) -> dict[str, Any]:
-    file_key = "sentinel_password_file" if redis.sentinel_password_file else None
-    return redis.tls_arguments() | _login_arguments(redis.sentinel_login, file_key)
 
 
 def _login_arguments(read: Callable[[], tuple[str, ...]], file_key: str | None) -> dict[str, Any]:

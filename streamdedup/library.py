@@ -144,9 +144,7 @@ class LibraryIndex:
 
         ``url``: ``redis://``, ``rediss://`` or ``unix://``; a single server, with login and database. ``name``: 1 to 32
         of a-z, 0-9, _ and -. Warns (``UserWarning``) where the server would drop keys if a memory limit were set.
-
-        Raises ``SettingsError`` for a wrong URL or name, ``StoreUnavailable``, ``StoreMisconfigured``, and
-        ``IndexMismatch`` where the index was built with another profile.
+        Errors: docs/library.md.
         """
         _check_index_name(name)
         section = profile.section
@@ -194,9 +192,8 @@ class LibraryIndex:
     def of_daemons(cls, config: str | Path | None, profile: str) -> Self:
         """Open an index that daemons maintain, for look-ups.
 
-        ``config`` is the settings file of the daemons; None for the file that STREAMDEDUP_CONFIG names. Errors are
-        those of ``connect``; ``StoreUnavailable`` also where the index does not exist yet, or is being rebuilt
-        or deleted.
+        ``config`` is the settings file of the daemons; None for the file that STREAMDEDUP_CONFIG names. Errors:
+        docs/library.md.
         """
         loaded = settings.Settings.load(None if config is None else Path(config))
         if profile not in loaded.profiles:

@@ -18,8 +18,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 #: Returns a description of a problem, or None if there is none.
 Probe = Callable[[], str | None]
-#: Returns status, content type and body of an answer.
-_Route = Callable[[], tuple[int, str, bytes]]
 
 #: Interval at which the server checks for its end, and calls ``ready``, in seconds.
 _INTERVAL_S = 0.1
@@ -32,11 +30,8 @@ class HealthServer:
     """Serves metrics and probes until closed; port 0 takes any free port. ``OSError`` if the port cannot be bound."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, *, live: Probe, ready: Probe) -> None:
-        def metrics() -> tuple[int, str, bytes]:
-            return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
-
-        routes = {"/metrics": metrics, "/livez": _probe_route(live), "/readyz": _probe_route(ready)}
-        self._server = _ProbeServer(host, port, partial(_ProbeHandler, routes), ready)
+        handler = partial(_ProbeHandler, registry, {"/livez": live, "/readyz": ready})
+        self._server = _ProbeServer(host, port, handler, ready)
         serve = partial(self._server.serve_forever, poll_interval=_INTERVAL_S)
         self._thread = Thread(target=serve, name="health", daemon=True)
         self._thread.start()
@@ -88,23 +83,16 @@ class _ProbeServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _probe_route(probe: Probe) -> _Route:
-    def answer() -> tuple[int, str, bytes]:
-        problem = probe()
-        return (200, "text/plain", b"ok\n") if problem is None else (503, "text/plain", f"{problem}\n".encode())
-
-    return answer
-
-
 class _ProbeHandler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD requests."""
+    """Answers GET and HEAD requests; ``probes`` are by path."""
 
     timeout = 10  # seconds within which a client must send a further part of its request
     server_version = "streamdedup"
     sys_version = ""  # no version of Python in the header Server
 
-    def __init__(self, routes: Mapping[str, _Route], *arguments: Any) -> None:
-        self._routes = routes
+    def __init__(self, registry: CollectorRegistry, probes: Mapping[str, Probe], *arguments: Any) -> None:
+        self._registry = registry
+        self._probes = probes
         super().__init__(*arguments)  # answers the requests of a connection
 
     def do_GET(self) -> None:
@@ -114,8 +102,14 @@ class _ProbeHandler(BaseHTTPRequestHandler):
         self._respond(with_body=False)
 
     def _respond(self, *, with_body: bool) -> None:
-        route = self._routes.get(self.path.partition("?")[0])
-        status, content_type, body = route() if route else (404, "text/plain", b"/metrics /livez /readyz\n")
+        path, content_type = self.path.partition("?")[0], "text/plain"
+        if path == "/metrics":
+            status, content_type, body = 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+        elif path in self._probes:
+            problem = self._probes[path]()
+            status, body = (200, b"ok\n") if problem is None else (503, f"{problem}\n".encode())
+        else:
+            status, body = 404, b"/metrics /livez /readyz\n"
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

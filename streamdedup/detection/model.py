@@ -48,17 +48,13 @@ class Skip(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DetectorOptions:
-    """Rules and limits of one profile, as the detector uses them; None stands for no limit, no rule or no such time.
+    """Rules and limits of one profile, mostly as in its settings; None stands for no limit, no rule or no such time.
 
     Attributes:
         permutations: Signature length; at least bands times rows.
         recall_from: Similarity from which pairs are promised; the detector does not read it.
-        exact_limit: Documents with at most so many shingles are stored as sets and compared exactly.
         window_ms: Greatest difference between the record times in a pair.
         silent_until_ms: Documents with earlier record times form no pairs among themselves.
-        label_bytes: Most UTF-8 bytes in a label; 0 for no captions (``captions``).
-        scope_field: Field with the scope; None where all documents are compared (``scope``).
-        default_scope: Scope for documents without one; None where each needs one.
         compares_redeliveries: Whether a document that the index has with the same text is compared again. True in an
             index that a program writes: a call that failed between entries and buckets is repeated at new positions.
             False for Kafka, where a record returns at its own position and counts as a replay.
