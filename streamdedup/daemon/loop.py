@@ -87,13 +87,7 @@ class Loop:
         self._refusals = RefusalCount(clock)
         self._rebuilder = rebuilder
         self._recovery = Recovery(
-            pipelines,
-            self._ownership,
-            options.on_index_lost,
-            rebuilder,
-            on_lost=statistics.index_lost,
-            on_complete=statistics.index_complete,
-            tick=self._rebuild_step,
+            pipelines, self._ownership, options.on_index_lost, rebuilder, statistics, self._rebuild_step
         )
         self._processor = BatchProcessor(pipelines, statistics.timed, tick)
         self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held_fences, statistics.timed)

@@ -15,6 +15,7 @@ from streamdedup.daemon.losses import Loss
 from streamdedup.daemon.options import Policy
 from streamdedup.daemon.partitions import PartitionOwnership, require_index
 from streamdedup.daemon.rebuild import Rebuilder, keeping_membership
+from streamdedup.daemon.statistics import Statistics
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin
 from streamdedup.kafka.protocols import Batch, Source
 
@@ -28,9 +29,7 @@ _ADVICE = (
 class Recovery:
     """Opens the index of each profile, and follows the policy when an index is lost.
 
-    ``on_lost(name)`` is called when the index of a profile is lost, ``on_complete(name, kind)`` when it is complete;
-    ``kind`` is that of the rebuild if this daemon has made one, else None. ``tick`` is called at every step of a
-    rebuild.
+    ``statistics`` is told which indexes are lost and complete. ``tick`` is called at every step of a rebuild.
     """
 
     def __init__(
@@ -39,20 +38,18 @@ class Recovery:
         ownership: PartitionOwnership,
         policy: Policy,
         rebuilder: Rebuilder,
-        on_lost: Callable[[str], None] = lambda _name: None,
-        on_complete: Callable[[str, str | None], None] = lambda _name, _kind: None,
-        tick: Callable[[], None] = lambda: None,
+        statistics: Statistics,
+        tick: Callable[[], None],
     ) -> None:
         self._by_topic = pipelines
         self._by_name = {pipeline.name: pipeline for pipeline in pipelines.values()}
         self._ownership = ownership
         self._policy = policy
         self._rebuilder = rebuilder
-        self._on_lost = on_lost
-        self._on_complete = on_complete
+        self._statistics = statistics
         self._tick = tick
         self._opened: set[str] = set()
-        #: Profiles whose present loss ``on_lost`` has got; each turn of a waiting daemon finds the loss again.
+        #: Profiles whose present loss the statistics have; each turn of a waiting daemon finds the loss again.
         self._shown_lost: set[str] = set()
         #: Number of connections that each index had ever opened at the last check; None before a check.
         self._connection_counts: tuple[int, ...] | None = None
@@ -77,7 +74,7 @@ class Recovery:
         self._opened.add(name)
         if opening.is_created and self._write_found_loss:
             # A write has detected the loss, which no committed offset shows, because nothing is committed yet.
-            self._on_lost(name)
+            self._statistics.index_lost(name)
         log.info("index_open", profile=name, created=opening.is_created)
         if pipeline.silent_until_ms is not None:
             until = datetime.fromtimestamp(pipeline.silent_until_ms / 1000, UTC).isoformat()
@@ -143,7 +140,7 @@ class Recovery:
             self._rebuilder.abandon()
             if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
                 for name in self._by_name:
-                    self._on_complete(name, None)
+                    self._statistics.index_complete(name, None)
         return losses
 
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
@@ -159,7 +156,7 @@ class Recovery:
             is_switch = is_rebuild and all(loss.is_switch for loss in self._of_profile(name, losses))
             if not is_switch and name not in self._shown_lost:
                 self._shown_lost.add(name)
-                self._on_lost(name)
+                self._statistics.index_lost(name)
             # Raises if another process rebuilds the index, or has rebuilt it with other parameters.
             self._open_index(name, create=False)
         if self._policy == "fail":
@@ -209,7 +206,7 @@ class Recovery:
                     )
                     log.warning("index_rebuilt", profile=name, records=count, kind=kind)
                     self._shown_lost.discard(name)
-                    self._on_complete(name, kind)
+                    self._statistics.index_complete(name, kind)
         finally:
             self._rebuilder.abandon()
 

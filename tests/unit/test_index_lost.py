@@ -92,12 +92,25 @@ def a_loss(name="a", number=0, gap=None, **fields):
     return Loss(Partition(name, number), CommittedOffset(1), "lost", gap, **fields)
 
 
-def a_recovery(rebuilder, find_losses, policy="rebuild", names="a", open_index=lambda *_, **__: None, **callbacks):
+def nothing(*_):
+    """Show no lost and no complete index."""
+
+
+def a_recovery(
+    rebuilder,
+    find_losses,
+    policy="rebuild",
+    names="a",
+    open_index=lambda *_, **__: None,
+    index_lost=nothing,
+    index_complete=nothing,
+):
     """Return a recovery of profiles that are named as their topics, which looks for losses in each turn."""
+    statistics = SimpleNamespace(index_lost=index_lost, index_complete=index_complete)
     index = SimpleNamespace(open=open_index, count_connections=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}, silent_until_ms=None) for n in names}
     ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: find_losses())
-    return Recovery(pipelines, ownership, policy, rebuilder, **callbacks)
+    return Recovery(pipelines, ownership, policy, rebuilder, statistics, tick=lambda: None)
 
 
 def a_run(index, committed_offsets=None, gaps=None, history=None, tick=lambda: None, lifetime_ms=None):
@@ -417,7 +430,8 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
     )
     source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
     rebuilder = rebuild.Rebuilder(pipelines.get, None, DUPLICATES)
-    recovery = Recovery(pipelines, ownership, "continue", rebuilder, shown.append)
+    statistics = SimpleNamespace(index_lost=shown.append)
+    recovery = Recovery(pipelines, ownership, "continue", rebuilder, statistics, tick=lambda: None)
     recovery.report_loss(IndexLost("gone"))
     assert recovery.recover_or_create(source) == is_committed
     assert set(shown) == {"a"}
@@ -600,8 +614,8 @@ def test_an_index_that_another_process_rebuilds_is_waited_for_also_with_the_poli
 def test_the_time_of_a_loss_is_that_of_its_first_look_and_each_loss_has_its_own():
     found, shown = [[a_loss()], [a_loss()], [], [a_loss()]], []
     rebuilder = SimpleNamespace(has_begun=lambda _name: False, abandon=lambda: None)
-    recovery = a_recovery(rebuilder, lambda: found.pop(0), "continue", open_index=being_rebuilt)
-    recovery._on_lost = lambda name: shown.append((len(found), name))
+    lost = {"index_lost": lambda name: shown.append((len(found), name))}
+    recovery = a_recovery(rebuilder, lambda: found.pop(0), "continue", open_index=being_rebuilt, **lost)
     while found:
         with contextlib.suppress(IndexBusy):
             recovery.recover_or_create(MEMBER)
@@ -611,7 +625,8 @@ def test_the_time_of_a_loss_is_that_of_its_first_look_and_each_loss_has_its_own(
 def test_a_batch_with_a_partition_whose_index_is_not_open_is_refused():
     opened = SimpleNamespace(open=lambda *_, **__: Opening(False), count_connections=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=opened, fingerprint={}, silent_until_ms=None) for n in "ab"}
-    recovery = Recovery(pipelines, SimpleNamespace(), "fail", SimpleNamespace(has_begun="b".__eq__))
+    rebuilder = SimpleNamespace(has_begun="b".__eq__)
+    recovery = Recovery(pipelines, SimpleNamespace(), "fail", rebuilder, SimpleNamespace(), tick=lambda: None)
     recovery.open()
     records = {n: Record(Position(n, 0, 3), 0, None, b"", ()) for n in "ab"}
     recovery.refuse_revoked(Batch((records["a"],)))
@@ -622,7 +637,7 @@ def test_a_batch_with_a_partition_whose_index_is_not_open_is_refused():
 def test_a_daemon_without_partitions_shows_an_index_as_complete_after_a_comparison_alone():
     due, shown = iter([False, True, True]), []
     rebuilder = SimpleNamespace(has_begun=lambda _name: False, abandon=lambda: shown.append("abandoned"))
-    recovery = a_recovery(rebuilder, list, on_complete=lambda *of: shown.append(of))
+    recovery = a_recovery(rebuilder, list, index_complete=lambda *of: shown.append(of))
     recovery._ownership.is_check_due = lambda _source: next(due)
     assert not recovery.recover_or_create(MEMBER)
     assert shown == []
@@ -635,7 +650,7 @@ def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
     losses, shown = [a_loss(gap=Gap(0, 0), is_switch=True), a_loss(number=1)], []
     rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: "lost")
     for of_recovery, expected in (losses, ["a"]), (losses[:1], []):
-        recovery = a_recovery(rebuilder, lambda of_recovery=of_recovery: of_recovery, on_lost=shown.append)
+        recovery = a_recovery(rebuilder, lambda of_recovery=of_recovery: of_recovery, index_lost=shown.append)
         with pytest.raises(Rejoin):
             recovery.recover_or_create(MEMBER)
         assert shown == expected
