@@ -40,7 +40,7 @@ def _members(
     rows: Sequence[int],
     fences: Sequence[Fence],
 ) -> tuple[FoundNearCapacity | None, dict[int, IndexEntry]]:
-    """Read the members of the buckets near capacity of ``rows``; None for no ``rows``. Return also the read entries.
+    """Return the members of the buckets near capacity, None for no ``rows``, and the read entries within the budget.
 
     The order matters: first the count of removals (``copy_removals``), then the buckets once more, because ``hits`` are
     older than the count, then the entries. A document that was deleted before the count is in no bucket any more. A
