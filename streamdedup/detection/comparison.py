@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from streamdedup.detection.captions import read_caption
 from streamdedup.detection.model import DetectorOptions, pair_key, pair_side
 from streamdedup.detection.scope import band_keys_of
-from streamdedup.detection.suppression import Pair
 from streamdedup.index.documents import IndexEntry
 from streamdedup.similarity import containment
 from streamdedup.similarity.lsh import shared_bands
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Contained, Match
 
+#: Row of a document in a batch, and number of its candidate.
+Pair = tuple[int, int]
 #: Value of ``Match.contained`` by the side of a comparison: left is the document, right the candidate.
 _CONTAINED: Mapping[containment.SmallerSide, Contained] = {"left": "document", "right": "match", "both": "both"}
 

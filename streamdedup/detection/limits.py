@@ -24,7 +24,6 @@ class ReachedLimits:
     Documents below the high-water mark are not compared, and count in ``in_full_buckets`` and ``full_buckets`` only.
 
     Attributes:
-        in_full_buckets: Documents with a full bucket.
         over_candidates: Documents with more candidates than ``max_candidates`` and no full bucket.
         full_buckets: Refused insertions into full buckets.
         dropped_candidates: Candidates that were found and not compared; members that a full bucket hides do not count.

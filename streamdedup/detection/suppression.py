@@ -15,16 +15,13 @@ An index entry has 8 bytes of its source (BLAKE2b). Among 100,000 sources two ha
 with a probability of 3 in 10^10. With 4 bytes it would be likely.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 
-from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry
-
-#: Row of a document in a batch, and number of its candidate.
-Pair = tuple[int, int]
+from streamdedup.index.documents import SOURCE_BYTES, Content
 
 
 class SuppressionRule(StrEnum):
@@ -72,13 +69,6 @@ class Suppression:
         if self.ignore_sources and frozenset((a, b)) in self.ignore_sources:
             return SuppressionRule.IGNORE_SOURCES
         return None
-
-    def suppressed_pairs(
-        self, pairs: Iterable[Pair], documents: Sequence[IndexEntry], candidates: Mapping[int, IndexEntry]
-    ) -> dict[Pair, SuppressionRule]:
-        """Return the rule for each suppressed pair, from the entries by row and by number."""
-        rules = ((pair, self.rule(documents[pair[0]].content, candidates[pair[1]].content)) for pair in pairs)
-        return {pair: rule for pair, rule in rules if rule is not None}
 
 
 def suppression_of(

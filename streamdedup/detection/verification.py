@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.candidates import BucketHits, promising_candidates, with_copies
-from streamdedup.detection.comparison import Comparer
+from streamdedup.detection.comparison import Comparer, Pair
 from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.model import DetectionResult, DetectorOptions, pair_key, pair_side
-from streamdedup.detection.suppression import Pair, SuppressionRule
+from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.index.contract import EntryReading
 from streamdedup.index.documents import IndexEntry
 from streamdedup.similarity.sketch import Sketcher
@@ -119,10 +119,11 @@ class Verifier:
             near = comparer.near_duplicates(rows_of, chunk)
             matches |= near
             if self._options.suppression is not None:
-                suppressed_by |= self._options.suppression.suppressed_pairs(near, entries, chunk)
-            if not known_rows:  # in most batches
-                continue
-            for number, candidate in chunk.items():
+                for row, number in near:
+                    rule = self._options.suppression.rule(entries[row].content, chunk[number].content)
+                    if rule is not None:
+                        suppressed_by[row, number] = rule
+            for number, candidate in chunk.items() if known_rows else ():  # most batches have no known rows
                 for row in rows_of[number]:
                     if row in known_rows:
                         known_keys[row].add(pair_key(pair_side(entries[row]), pair_side(candidate)))
