@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 class ClosingSelector(selectors.DefaultSelector):
     """A selector whose ``close`` also closes the sockets that were registered.
 
-    A closed client leaves the socket of a request that it has queued, such as the last poll's fetch, open.
+    A closed client leaves open the socket of a queued request, such as the fetch of the last poll.
     """
 
     def __init__(self) -> None:

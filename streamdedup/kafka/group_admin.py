@@ -74,7 +74,7 @@ def read_committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOf
 def refuse_other_indexes(options: KafkaOptions) -> None:
     """Raise ``GroupHasOtherIndex`` unless all members use indexes with the same name, a part of their client ids.
 
-    Documents in different indexes are never compared. A member without a name may use any, or be another program.
+    Documents in different indexes are never compared. A member without a name is refused, too: it may use any.
     """
     if not options.index_name or options.api_version is not None:
         return  # a broker without negotiation of versions may not describe groups

@@ -46,7 +46,7 @@ _WHOLE = "streamdedup_value"
 
 def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:
     """Return a reader for a schema's values; raise ``DecodeError`` for a schema that cannot be read safely."""
-    names, step, definitions = _leaves(registered, wanted_fields)
+    names, step, leaf_types = _leaves(registered, wanted_fields)
 
     def fields(value: bytes) -> Any:
         leaves: list[Any] = [_ABSENT] * len(names)
@@ -62,11 +62,11 @@ def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) ->
         pairs = zip(names, contents, strict=True)
         return wanted_fields.from_mapping({name: content for name, content in pairs if content is not None})
 
-    return CompiledSchema(fields, {names[number] for number in definitions})
+    return CompiledSchema(fields, {names[number] for number in leaf_types})
 
 
 def _leaves(registered: RegisteredSchema, wanted_fields: WantedFields) -> tuple[list[str], Step, dict[int, list[Any]]]:
-    """Return the field name of each leaf, the step for a value, and ``Walk.definitions``."""
+    """Return the field name of each leaf, the step for a value, and ``Walk.leaf_types``."""
     # A name with dots has two paths, thus two leaves, and the first path with a content counts. The paths are reversed
     # because ``fields`` builds a dict, in which the last content of a name wins.
     leaves = [(path, name) for name, paths in wanted_fields.paths.items() for path in reversed(paths)]
@@ -78,8 +78,8 @@ def _leaves(registered: RegisteredSchema, wanted_fields: WantedFields) -> tuple[
         walk.type_of(root)  # raises for a root that is no type
     except (ValueError, TypeError, KeyError) as error:
         raise unusable(f"{type(error).__name__}: {error}") from None
-    step = as_step(walk.step_of(root))  # fills ``walk.definitions``
-    return [name for _, name in leaves], step, walk.definitions
+    step = as_step(walk.step_of(root))  # fills ``walk.leaf_types``
+    return [name for _, name in leaves], step, walk.leaf_types
 
 
 def _damaged(reason: str) -> DecodeError:
@@ -115,8 +115,8 @@ def compile_writer(registered: RegisteredSchema, wanted_fields: WantedFields) ->
     """Return a writer; where the schema has a time of publication, the field may be a text as in ISO 8601."""
     parsed = _parsed(registered)
     time_name = wanted_fields.names.get("published_at", "")
-    names, _, definitions = _leaves(registered, wanted_fields)
-    time_types = chain.from_iterable(types for number, types in definitions.items() if names[number] == time_name)
+    names, _, leaf_types = _leaves(registered, wanted_fields)
+    time_types = chain.from_iterable(types for number, types in leaf_types.items() if names[number] == time_name)
     has_time = any(str(node.get("logicalType")).startswith("timestamp-") for node in time_types)
 
     def write(fields: Mapping[str, Any]) -> bytes:

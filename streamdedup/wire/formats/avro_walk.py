@@ -44,7 +44,7 @@ class Type(NamedTuple):
 class Walk:
     """Makes the steps of a schema. Call ``add_types`` for all parts of the schema, then ``step_of`` for its root.
 
-    The position of a path in ``paths`` is the number of its leaf. ``step_of`` fills ``definitions``: the types of each
+    The position of a path in ``paths`` is the number of its leaf. ``step_of`` fills ``leaf_types``: the types of each
     leaf that the schema has, by number.
     """
 
@@ -52,7 +52,7 @@ class Walk:
         self._numbers = {path: number for number, path in enumerate(paths)}
         self._types_by_name: dict[str, Type] = {}
         self._steps: dict[tuple[str, Path | None, bool], Step | int] = {}
-        self.definitions: dict[int, list[Any]] = {}
+        self.leaf_types: dict[int, list[Any]] = {}
 
     def add_types(self, node: Any, namespace: str = "") -> None:
         if isinstance(node, dict):
@@ -108,7 +108,7 @@ class Walk:
         if kind == "union":
             return _union([as_step(self.step_of(branch, namespace, path, is_last=is_last)) for branch in node])
         if path is not None and (number := self._numbers.get(path)) is not None:
-            self.definitions.setdefault(number, []).append(node)
+            self.leaf_types.setdefault(number, []).append(node)
             skip = as_step(self._new_step(type_, None, is_last=is_last))  # for records and so on, which no field takes
             return _leaf(type_, number, skip)
         if kind in ("record", "error", "array", "map"):

@@ -112,7 +112,7 @@ def _malformed_error(value: bytes, error: ValueError) -> DecodeError:
 def _reader(wanted_fields: WantedFields, types: Mapping[str, Any]) -> Callable[[bytes], Any]:
     """Return a function that reads the attributes in ``types`` from a JSON object; an absent one is None."""
     names = {attribute: wanted_fields.names[attribute] for attribute in types}
-    decode = _level_reader(types, names)
+    decode = _flat_reader(types, names)
     # The first path of a name is the name itself.
     nested_paths = {attribute: path for attribute, name in names.items() for path in wanted_fields.paths[name][1:]}
     fill = _filler(types, nested_paths)
@@ -125,7 +125,7 @@ def _reader(wanted_fields: WantedFields, types: Mapping[str, Any]) -> Callable[[
     return read if nested_paths else decode
 
 
-def _level_reader(types: Mapping[str, Any], names: Mapping[str, str]) -> Callable[[Any], Any]:
+def _flat_reader(types: Mapping[str, Any], names: Mapping[str, str]) -> Callable[[Any], Any]:
     fields = [(attribute, types[attribute], None) for attribute in names]
     return msgspec.json.Decoder(msgspec.defstruct("Fields", fields, rename=names)).decode
 
@@ -144,8 +144,8 @@ def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], path_prefix: st
             inner_paths.setdefault(name, {})[attribute] = tuple(inner_path)
     # Attributes whose names Python allows.
     objects = {f"object_{number}": name for number, name in enumerate(inner_paths)}
-    read_leaves = _level_reader(types, leaves)
-    read_objects = _level_reader(dict.fromkeys(objects, msgspec.Raw), objects)
+    read_leaves = _flat_reader(types, leaves)
+    read_objects = _flat_reader(dict.fromkeys(objects, msgspec.Raw), objects)
     fillers = {key: _filler(types, inner_paths[name], f"{path_prefix}{name}.") for key, name in objects.items()}
 
     def fill(fields: Any, value: Any) -> None:
