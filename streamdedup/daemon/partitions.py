@@ -237,10 +237,8 @@ class PartitionOwnership:
             in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
             fence = index.fence(partition, generation, committed_offset.offset, state=in_kafka)
             committed_id = attempt_id_of(committed_offset)
-            if committed_id:
-                attempt_id = self._attempt_ids.renewed(committed_id)
-                starts = {partition: committed_offset.offset}
-                index.announce(attempt_id, [fence], starts, committed_id=committed_id)
+            attempt_id = self._attempt_ids.renewed(committed_id)
+            index.announce(attempt_id, [fence], {partition: committed_offset.offset}, committed_id=committed_id)
 
 
 def require_index(pipeline: Pipeline) -> None:
