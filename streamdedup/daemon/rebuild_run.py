@@ -119,13 +119,13 @@ class RebuildRun:
         # 3. Fence and replay.
         fences = self._fence_committed()
         count = 0
-        if fences and not self.is_whole:  # without fences nothing is committed, and nothing is to be replayed
+        if not self.is_whole:
             filled_count = self._fill_gaps(fences, now_ms)
             if filled_count is None:
                 fences = self._give_up_gaps()  # sets `is_whole`
             else:
                 count = filled_count
-        if fences and self.is_whole:
+        if fences and self.is_whole:  # without fences nothing is committed, and nothing is to be replayed
             count = self._replay_window(fences, now_ms)
         # 4. Seed. Also without commits: Kafka may have deleted the offsets of the group, and records are read again.
         self._seed(duplicates_topic, list(fences.values()))
