@@ -674,7 +674,8 @@ class TestClusterSources:
         )
         for joining in (numbers[1:], (5,)):  # a repeated call takes nothing away
             assert self.join(store, fence, *joining, cluster=1) == ClusterCounts(1000, 900, 1, 1, 1000)
-        store.leave_clusters([(2, 1), (950, 1), (3, 1), (3, 1)], [fence])
+        # Also a repeated removal: 101 documents have the source of 950.
+        store.leave_clusters([(2, 1), *[(950, 1)] * 101, (3, 1), (3, 1)], [fence])
         assert self.join(store, fence, 1, cluster=1) == ClusterCounts(1000, 898, 1, 1, 1000)
 
     def test_a_clustered_document_needs_at_most_thirty_two_bytes_more_and_another_eight(self, redis_client):
