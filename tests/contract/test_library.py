@@ -18,6 +18,7 @@ from streamdedup.errors import (
 from streamdedup.index.redis import staging
 from streamdedup.settings import Settings
 from tests import redis_sets
+from tests.servers import wait_until
 from tests.serving import fill, settings_file
 
 TEXT = "amber birch cedar delta ember fjord grove heath"
@@ -110,6 +111,18 @@ class TestConnect:
         with pytest.raises(IndexLost):
             index.add([("b", TEXT)])
         assert ids(connect().add([("b", TEXT), ("c", TEXT)])) == [[], ["b"]]
+
+    def test_a_closed_index_has_no_connection(self, connect, redis_client):
+        def connections():
+            return {client["id"] for client in redis_client.client_list()}
+
+        others = connections()
+        index = connect()
+        index.add([("a", TEXT)])
+        own = connections() - others
+        index.close()
+        wait_until(lambda: own.isdisjoint(connections()), what="the end of the connections")
+        assert own
 
 
 class TestDelete:

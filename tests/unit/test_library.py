@@ -195,6 +195,18 @@ class TestAdd:
         expected = sorted((*sorted((f"d{at}", f"d{at + 1_200}")), 1.0) for at in range(1_200))
         assert pairs_of(documents, index.add(documents)) == expected
 
+    def test_a_document_whose_number_belongs_to_another_id_is_refused_and_the_others_are_inserted(
+        self, index, monkeypatch
+    ):
+        numbers = {"a": 7, "b": 7, "c": 8, "": 9}  # "" is a text that is looked up
+        monkeypatch.setattr("streamdedup.detection.preparation.document_number", lambda _profile, name: numbers[name])
+        index.add([("a", TEXT)])
+        for _ in range(2):
+            with pytest.raises(MessageError, match="'a'") as caught:
+                index.add([("b", TEXT), ("c", TEXT)])
+            assert caught.value.code == ErrorCode.ID_COLLISION
+        assert [sorted(found) for found in ids(index.lookup([TEXT]))] == [["a", "c"]]
+
 
 class TestValues:
     @pytest.mark.parametrize("document_id", ["", "x" * 1_025, "a\nb", "\ud800"])
