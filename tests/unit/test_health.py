@@ -110,6 +110,14 @@ def test_it_listens_on_the_configured_address_only(server):
         socket.create_connection(("127.0.0.2", server.port), timeout=PATIENCE_S)
 
 
+def test_it_listens_on_an_ipv6_address():
+    server = HealthServer("::1", 0, Metrics().registry, live=lambda: None, ready=lambda: None)
+    with socket.create_connection(("::1", server.port), timeout=PATIENCE_S) as connection:
+        connection.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+        assert connection.makefile("rb").read().endswith(b"ok\n")
+    server.close()
+
+
 def test_a_port_that_is_taken_is_an_error_at_once(server):
     with pytest.raises(OSError, match="in use"):
         HealthServer(LOOPBACK, server.port, Metrics().registry, live=lambda: None, ready=lambda: None)

@@ -160,6 +160,12 @@ def test_a_missing_right_points_to_the_page_that_lists_all(error):
     assert str(caught.value) == f"the store refuses us: the user (redis.username) lacks rights: {NO_RIGHT}; {cure}"
 
 
+def test_a_key_that_is_not_text_is_shown_with_escapes():
+    error = exceptions.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")
+    with pytest.raises(StoreMisconfigured, match=r"the key \{sd:a:0\}d\\x1f ~\\x7f\\xff holds"):
+        check_replies([error], [b"{sd:a:0}d\x1f ~\x7f\xff"])
+
+
 def test_whatever_led_to_an_ordinary_error_does_not_count():
     error = exceptions.ConnectionError("Connection refused")
     error.__context__ = exceptions.AuthenticationError("of an earlier call")
