@@ -163,6 +163,16 @@ def test_a_process_that_ends_in_time_keeps_its_own_code():
     assert (ended.returncode, ended.stderr) == (7, "")
 
 
+def test_a_stop_that_takes_longer_than_its_time_is_told_and_one_that_was_not_begun_is_not():
+    lines, acted = [], threading.Event()
+    with StopTimer(0.0, action=lines.append):
+        pass
+    with StopTimer(0.0, action=lambda line: (lines.append(line), acted.set())) as timer:
+        timer.begin()
+        assert acted.wait(PATIENCE_S)
+    assert lines == ["stopping took longer than 0 s; nothing is lost"]
+
+
 def test_the_time_to_stop_counts_from_the_first_begin(monkeypatch):
     clock = ManualClock()
     monkeypatch.setattr(shutdown, "time", SimpleNamespace(monotonic=clock))
