@@ -18,7 +18,7 @@ from streamdedup import clock
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.loop_log import log
-from streamdedup.daemon.losses import Loss, is_lost_as_a_whole, loss_reason, losses_between
+from streamdedup.daemon.losses import Loss, is_lost_as_a_whole, losses_between
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
 from streamdedup.index.values import BrokerState, Fence, PartitionState
@@ -105,9 +105,6 @@ class PartitionOwnership:
         index = self._pipelines[partition.topic].index
         in_index = index.partition_states([partition])[partition]
         self._attempt_ids.observe(in_index.latest_announced)
-        reason = None if committed_offset is None else loss_reason(partition, committed_offset, in_index)
-        if reason is not None:
-            raise IndexLost(reason)
         # Not of `committed_offset`: the index must still know the attempt of an earlier incarnation of the topic.
         committed_id = attempt_id_of(in_group)
         # `fence` raises the high-water mark to the start: the committed offset, or the first record after it; without a

@@ -143,7 +143,7 @@ RULES: dict[str, Sequence[Break]] = {
     "claims seeded": [(rebuild_run.RebuildRun, "_seed", _does_nothing)],
     "remove before change": [(Lifecycle, "_remove_from_buckets", _does_nothing)],
     "no late or forgotten writes": [(ServedIndex, "_count_call", _does_nothing)],
-    "announce": [(module, "loss_reason", _does_nothing) for module in (losses, partitions)],
+    "announce": [(losses, "loss_reason", _does_nothing)],
 }
 
 #: By kept story, what switches off the branch of the code that the story needs.
