@@ -120,4 +120,3 @@ local function expire_pages(generation, now)
     redis.call('PEXPIRE', page_key(generation, number), format('%.0f', rest + generation.lifetime))
   end
 end
-

@@ -4,8 +4,7 @@
 -- A set is a string: the number of distinct sources (2 bytes), then for each document a member of 24 bytes, the earliest first:
 --   document number (8 bytes), record time (6, signed; a time beyond their range is the nearest one in it), lowest byte of the
 --   partition (1), lowest bytes of the offset (4), first bytes of the source hash (5; zeros where unknown)
--- Partition and offset order documents of the same millisecond. The first document is a member if its entry existed when a document
--- joined; it counts in the size in any case.
+-- Partition and offset order documents of the same millisecond. The first document counts in the size also where it is no member.
 local MEMBER, NO_SOURCE = 24, '\0\0\0\0\0'
 -- Bytes of a member at which its document number and its source begin.
 local NUMBER, SOURCE = 1, 20

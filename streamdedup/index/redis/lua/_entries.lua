@@ -48,4 +48,3 @@ local function entries(numbers, lengths, joined)
     end
   end
 end
-

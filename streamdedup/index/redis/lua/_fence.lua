@@ -32,4 +32,3 @@ do
   -- For an hour: a request that a network has held back for longer is lost.
   redis.call('SET', last_call, number, 'EX', 3600)
 end
-

@@ -2,8 +2,7 @@
 -- with which the keys of its pages begin.
 --
 -- With n pages and the least power of two m above n, a hash is on page (hash mod m) if that page exists, else on page (hash mod m/2):
--- with 5 pages, hash 12 is on page 4 (12 mod 8), hash 13 on page 1 (13 mod 4). A new page takes its fields from one other page: page 5
--- takes hash 13 from page 1.
+-- with 5 pages, hash 12 is on page 4 (12 mod 8), hash 13 on page 1 (13 mod 4). Page 5, when it is added, takes hash 13 from page 1.
 local format = string.format
 
 local function set_pages(generation, pages)
@@ -42,4 +41,3 @@ local function add_page(generation, hash_of)
   end
   return new
 end
-

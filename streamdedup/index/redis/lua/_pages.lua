@@ -106,4 +106,3 @@ local function remove(generation, hash, field, number)
     write(generation, hash, field, members, sub(members, 1, place - 1) .. sub(members, place + 8))
   end
 end
-

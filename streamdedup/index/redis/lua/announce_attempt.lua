@@ -1,6 +1,5 @@
 -- Store in one slot that an attempt at a batch is completely written (rule 11 of docs/delivery.md).
 -- include: _fence
---
 -- ARGV[used+1]    id of the attempt: digits of one length, so that the order of texts is that of attempts
 -- ARGV[used+2..]  for each partition: key of its announced attempt, id of its committed attempt ('' for none), value to store: the
 --                 id of the attempt, the offset at which the batch begins, and the committed id to store beside it

@@ -1,6 +1,5 @@
 -- Add and remove members of the sets of clusters of one slot.
 -- include: _fence _cluster_sets
---
 -- ARGV[used+1]    prefix of the keys of sets; the number that names the cluster (8 bytes) follows
 -- ARGV[used+2]    prefix of the keys of entries
 -- ARGV[used+3]    time to live in milliseconds

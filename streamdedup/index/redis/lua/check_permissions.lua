@@ -1,7 +1,6 @@
 #!lua flags=no-writes
 -- Find the commands that the user may not call, without writing: the server checks permissions before it refuses a command that
 -- writes for the flag above.
---
 -- KEYS[1]  guard (index/redis/keys.py)
 -- ARGV     commands, their words separated by blanks; '@' is replaced by KEYS[1]
 -- Returns one refusal of the server for each command that lacks a permission.

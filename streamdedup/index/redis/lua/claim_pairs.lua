@@ -1,6 +1,5 @@
 -- Claim pairs of one slot: a pair belongs to the position that asks first, and every request extends the claim (rule 5).
 -- include: _fence _linear_hashing _claims
---
 -- ARGV[used+1]    prefix of the pages
 -- ARGV[used+2]    key of their catalogue
 -- ARGV[used+3]    time to live of claims in milliseconds

@@ -1,5 +1,4 @@
 -- Turn the staging index into the index, and give up the lease.
---
 -- KEYS[1], KEYS[2]  guard (index/redis/keys.py), the lease: name of the process that builds the staging index
 -- KEYS[3]             the fingerprint
 -- ARGV[1], ARGV[2]    name of this process, the fingerprint to set

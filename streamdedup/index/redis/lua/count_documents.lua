@@ -1,5 +1,4 @@
 -- Add documents to a HyperLogLog, which estimates how many there are.
---
 -- KEYS[1]  the HyperLogLog
 -- ARGV[1]  its time to live in milliseconds
 -- ARGV[2]  document numbers (8 bytes each, joined)

@@ -1,6 +1,5 @@
 #!lua flags=allow-oom
 -- Delete keys of an index that is to be rebuilt or dropped, while this process has the lease on the staging index.
---
 -- KEYS[1], KEYS[2]  guard (index/redis/keys.py), the lease: name of the process that builds the staging index
 -- KEYS[3]           the key that exists while the index is being deleted
 -- KEYS[4..]         keys to delete, of any slot; on a cluster only the fingerprint, which is in the slot of the lease

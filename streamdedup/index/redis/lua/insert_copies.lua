@@ -1,6 +1,5 @@
 -- Insert documents in the buckets of their contents and return the other members; one atomic step (rules 2 and 9).
 -- include: _fence
---
 -- ARGV[used+1]    prefix of the buckets; the content digest follows
 -- ARGV[used+2]    key of the removals (remove_copies.lua)
 -- ARGV[used+3]    time to live in milliseconds

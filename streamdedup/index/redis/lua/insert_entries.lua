@@ -1,6 +1,5 @@
 -- Store index entries of documents of one slot that have none yet (rules 1 and 3 of docs/delivery.md).
 -- include: _fence _entries
---
 -- ARGV[used+1]  prefix of the keys of entries; the document number (8 bytes) follows
 -- ARGV[used+2]  time to live in milliseconds
 -- ARGV[used+3]  numbers of n documents (8 bytes each, joined)

@@ -1,6 +1,5 @@
 -- Raise the high-water mark of a partition; lower it only where the topic was created again (rule 6, index.values.is_recreated).
 -- include: _fence
---
 -- ARGV[used+1]  key of the high-water mark: '<offset> <incarnation> <id of the topic> <ids that it had before, latest first>'
 -- ARGV[used+2]  committed offset
 -- ARGV[used+3]  id of the topic ('' when unknown)

@@ -1,6 +1,5 @@
 -- Read the set of a cluster.
 -- include: _cluster_sets
---
 -- KEYS  guard (index/redis/keys.py)
 -- ARGV  prefix of the keys of sets, prefix of the keys of entries, the number that names the cluster (8 bytes)
 -- Returns the counts of the cluster and the members of the set, joined (_cluster_sets.lua).

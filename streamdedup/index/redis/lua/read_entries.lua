@@ -1,5 +1,4 @@
 -- Read index entries of one slot until they reach a size.
---
 -- KEYS     the entries
 -- ARGV[1]  size in bytes
 -- Returns the entries that were read, in order, up to the one that reaches the size.

@@ -1,6 +1,5 @@
 -- Remove documents from the buckets of their contents, and count the removal (rule 9 of docs/delivery.md).
 -- include: _fence
---
 -- ARGV[used+1]    prefix of the buckets; the content digest follows
 -- ARGV[used+2]    key of the removals: a hash with the number of calls so far ('count') and, for each cell of contents (the fifth byte
 --                 of the digest, because the first four choose the slot), the value of 'count' at the last removal in the cell

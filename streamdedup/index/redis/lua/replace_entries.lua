@@ -1,6 +1,5 @@
 -- Store index entries and deletion markers of one slot, each where nothing or an earlier position is stored (rule 3).
 -- include: _fence _entries
---
 -- ARGV[used+1]     prefix of the keys of entries; the document number (8 bytes) follows
 -- ARGV[used+2]     time to live of entries in milliseconds
 -- ARGV[used+3]     time to live of deletion markers in milliseconds

@@ -1,6 +1,5 @@
 -- Save the pending matches of positions of one slot; a field that is saved already keeps its value (rule 4 of docs/delivery.md).
 -- include: _fence
---
 -- ARGV[used+1]    prefix of the keys; the text of the position follows
 -- ARGV[used+2]    time to live in milliseconds
 -- ARGV[used+3..]  for each position: its text, number m of fields, m times field and value (index/entries.py)

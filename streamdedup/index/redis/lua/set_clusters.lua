@@ -1,6 +1,5 @@
 -- Name the clusters in the index entries of documents of one slot, each if the entry still has the position of the call.
 -- include: _fence _cluster_sets
---
 -- ARGV[used+1]    prefix of the keys of entries; the document number (8 bytes) follows
 -- ARGV[used+2]    1 to replace another cluster in an entry too; 0 before the sets of the other clusters have changed: a repeated call
 --                 must still read these clusters in the entries

@@ -1,5 +1,4 @@
 -- Take over a partition in one slot and return its announced attempt (rules 7 and 11 of docs/delivery.md).
---
 -- KEYS     guard (index/redis/keys.py), the fence
 -- ARGV[1]  value of the fence: '<generation>:<writer>'. A static member that comes back has the generation of the process before.
 -- ARGV[2]  time to live in milliseconds: a deleted consumer group counts its generations from one again
