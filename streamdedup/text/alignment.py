@@ -98,8 +98,7 @@ def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, i
     for row, word in enumerate(a):
         rows[word] = rows.get(word, 0) | 1 << row
     full = (1 << len(a)) - 1
-    # In the state after a prefix of b, bit i is 0 where its longest common subsequence with a[: i + 1] is longer than
-    # that with a[:i].
+    # In the state after a prefix of b, bit i is 0 where its subsequence with a[: i + 1] is longer than with a[:i].
     state, states = full, [full]
     for word in b:
         if word in rows:

@@ -11,8 +11,7 @@ A change of a formula needs a new `shingles.ALGORITHM`, and touches docs/format.
 all modulo 2^64. Multiplication carries upwards only and the shifts carry downwards, so that every input bit reaches
 every output bit. Worked example: "shingled" is one word, w_0 = 0x64656C676E696873, and its hash is mix(w_0).
 
-Tokens lie anywhere in the bytes, so the words are read unaligned: word i begins at byte i, in UTF-16 at unit i, and the
-bytes behind a token are masked.
+Tokens lie anywhere in the bytes, so words are read unaligned: word i begins at byte or UTF-16 unit i.
 """
 
 import functools
@@ -30,8 +29,7 @@ _WIDE = 0x1F83D9ABFB41BD6B
 
 #: Words of a token, after the first, that are hashed one by one; further words, of few tokens, are hashed together.
 _WORD_STEPS = 4
-#: Largest share of tokens with several UTF-16 units for which the hashes of the others are looked up in a table; with
-#: more of them, as in Thai, it is faster to compute all.
+#: Largest share of tokens with several UTF-16 units with which those of the others are looked up in a table.
 _MOST_SEVERAL_UNITS = 0.2
 #: Last code point that is one unit of UTF-16.
 LAST_UNIT = 0xFFFF

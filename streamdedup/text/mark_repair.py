@@ -26,8 +26,7 @@ from streamdedup.text.unicode_tables import (
     kind_mask,
 )
 
-#: Steps, each of which composes one more mark with each letter after the first. No letter composes with more than three
-#: marks, except i, with any number of dots.
+#: Steps, each of which composes one more mark with each letter after the first. Only i composes with more than three.
 _LATER_MARKS = 4
 
 
@@ -56,8 +55,7 @@ def _places_to_check(kinds: NDArray[np.uint8]) -> Int64s:
 def repair(packed: UInt32s, starts: Int64s, kinds: NDArray[np.uint8], points: UInt32s, table: Tables) -> Repaired:
     """Exchange marks in the wrong order, in place, in ``packed``; compose letters with their marks.
 
-    ``packed``, ``starts`` and ``kinds`` are those of `normalise.Folded`, ``points`` the code points of the texts, by
-    which pairs of letter and mark are looked up.
+    ``packed``, ``starts`` and ``kinds`` are those of `normalise.Folded`, ``points`` the code points of the texts.
     """
     places = _places_to_check(kinds)
     if not places.size:
@@ -117,8 +115,7 @@ def _compose_later_marks(
 ) -> None:
     """Correct ``composites`` and ``is_doubtful_mark``, in place, for marks directly after a composing mark.
 
-    Before such a mark is the composed letter: their pair alone decides. ``marks`` are ascending places. Marks that
-    ``_LATER_MARKS`` do not reach stay doubtful.
+    Before such a mark is the composed letter: their pair alone decides. Marks that are not reached stay doubtful.
     """
     next_is_adjacent = np.diff(marks, append=-1) == 1  # not behind the last
     composing = np.flatnonzero((composites != 0) & next_is_adjacent)
@@ -134,10 +131,9 @@ def _compose_later_marks(
 
 
 def _entries(letters: UInt32s, marks: UInt32s, table: Tables) -> UInt32s:
-    """Return the cell of each pair of a letter and a mark."""
-    composites = table.composites
-    cells = composites.letter_row.take(letters, mode="clip") + composites.mark_column.take(marks, mode="clip")
-    return composites.cells.take(cells, mode=UNCHECKED)
+    """Return the entry of each pair of a letter and a mark in ``Tables.composites``."""
+    places = table.letter_row.take(letters, mode="clip") + table.mark_column.take(marks, mode="clip")
+    return table.composites.take(places, mode=UNCHECKED)
 
 
 def _only_reordered(packed: UInt32s, places: Int64s, contexts: UInt32s) -> Mask:

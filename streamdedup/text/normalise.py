@@ -142,16 +142,16 @@ def _expand(folded: Folded, table: Tables) -> Folded:
     packed = folded.packed
     places = np.flatnonzero((packed & EXPANDS) != 0)
     numbers = packed[places] & CODE_POINT
-    first, length = table.expansion_starts[numbers], table.expansion_lengths[numbers]
+    starts, ends = table.expansion_offsets[numbers], table.expansion_offsets[numbers + 1]
+    lengths = ends - starts
     # Code points that the expansions before each place add; last, those that all add.
-    shifts = np.concatenate(([0], np.cumsum(length - 1)))
+    shifts = np.concatenate(([0], np.cumsum(lengths - 1)))
     if places.size * VALUES_PER_CHANGE < packed.size:
-        ends = (first + length).tolist()
-        pieces = [table.expansions[begin:end] for begin, end in zip(first.tolist(), ends, strict=True)]
+        pieces = [table.expansions[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         expanded = spliced(packed, places, pieces)
     else:
         counts = np.ones(packed.size, np.int64)
-        counts[places] = length
+        counts[places] = lengths
         expanded = np.repeat(packed, counts)
-        expanded[ranges(places + shifts[:-1], length)] = table.expansions[ranges(first, length)]
+        expanded[ranges(places + shifts[:-1], lengths)] = table.expansions[ranges(starts, lengths)]
     return _classified(expanded, folded.starts + shifts[np.searchsorted(places, folded.starts)])

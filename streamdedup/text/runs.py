@@ -16,8 +16,7 @@ UInt32s = NDArray[np.uint32]
 UInt64s = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
-#: Mode of ``take`` for places that are all valid, which it does not check: a quarter faster than the default (measured,
-#: NumPy 2.4). A place out of range would wrap.
+#: Mode of ``take`` that does not check places, of which invalid ones wrap: a quarter faster in NumPy 2.4.
 UNCHECKED: Final = "wrap"
 #: If fewer than one in so many values change, ``spliced`` is cheaper than a mask.
 VALUES_PER_CHANGE: Final = 100

@@ -7,8 +7,7 @@ A change of a formula needs a new `shingles.ALGORITHM`, and touches docs/format.
     n-th repetition = finish(mix(shingle hash + n * REPETITION)): occurrence n + 1 of a shingle, n from 1 on, where
                       texts are compared as bags (multisets)
 
-all modulo 2^64; `element_hashes` has mix. MinHash needs hashes without structure; without `finish` a shingle hash would
-be linear in its elements.
+all modulo 2^64; `element_hashes` has mix. MinHash needs hashes that are not linear in the elements: `finish`.
 
 `hashes` concatenates the documents, `counts[d]` is the number of hashes of document d (`runs`). The functions are the
 steps that `shingles` takes: `sorted_hashes`, `without_stops`, `numbered_repetitions` in bags, `distinct`.
@@ -40,8 +39,7 @@ _HASH_MASK = np.uint64(2**32 - 1)
 def sorted_hashes(elements: Elements, order: Int64s, size: int, *, whole: bool) -> tuple[UInt32s, Int64s]:
     """Return all shingle hashes, repetitions included, ascending within each document, and their counts.
 
-    ``order`` has the documents in the order of the result. With ``whole`` a document with fewer elements than ``size``
-    is one shingle as a whole, else none.
+    ``order``: the documents in the order of the result. ``whole``: a document shorter than ``size`` is one shingle.
     """
     hashes, element_counts, _ = elements
     starts = offsets_of(element_counts)[:-1]
@@ -86,8 +84,8 @@ def _shingles_from(hashes: UInt64s, size: int) -> UInt32s:
 def _shingle_sums(hashes: UInt64s, size: int) -> UInt64s:
     """Return sum over j < size of COMBINER^j * hashes[i + j] for each i that has all of them.
 
-    For each binary digit of `size` after the first, the sums become twice as long, and longer by one if the digit is 1.
-    Size 5, 101 in binary: sums over 1, 2, 4 and 5 elements.
+    For each binary digit of `size` after the first, the sums become twice as long, and longer by one if the
+    digit is 1. Size 5, 101 in binary: sums over 1, 2, 4 and 5 elements.
     """
     sums, length = hashes, 1
     for digit in f"{size:b}"[1:]:

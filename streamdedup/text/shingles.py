@@ -51,8 +51,7 @@ class ShingleOptions:
         keep_white_space: Character unit: whether a run of separators is one space, or is left out.
         bag: A shingle that occurs n times counts as n elements (multiset Jaccard), not as one.
         short_texts: A text with fewer than `size` tokens or characters is one shingle as a whole, or none.
-        stop_shingles: Hashes of shingles to leave out, with all their occurrences in a bag; a text with no other
-            shingles keeps them all.
+        stop_shingles: Hashes to leave out, with all occurrences in a bag; a text with no others keeps them.
     """
 
     unit: Literal["word", "char"] = "word"
@@ -82,8 +81,7 @@ class ShingleBatch(NamedTuple):
         offsets: int64 (n_docs + 1,); document i has hashes[offsets[i]:offsets[i + 1]].
         token_counts: Tokens by document, without stop words, also for the character unit.
         element_counts: Elements by document.
-        tails: Hashes of the last `size` - 1 elements, or fewer, by document, with which an appended text makes
-            shingles; ``tail_offsets`` are as ``offsets``.
+        tails: Hashes of the last `size` - 1 elements, or fewer, by document, with ``tail_offsets``.
         stop_only: Whether a document has stop shingles only, and so keeps them.
     """
 

@@ -1,10 +1,10 @@
 """Learns stop shingles (`stop_shingles`) from a sample of documents; called by `cli.stop_shingles` and `tuning.meter`.
 
 Stop shingles occur in at least a given share of the documents of the sample, or of one source in it: a publisher's
-notice is rare overall and frequent in one source. Documents are therefore counted by *group*: group 0 has all
-documents, each further group those of a source.
+notice is rare overall and frequent in one source. Documents are therefore counted by *group*: group 0 has all, each
+further group those of a source.
 
-Not meant for `unit = "char"`: short runs that many texts share belong to the language, not to boilerplate.
+Not for `unit = "char"`: short runs that many texts share belong to the language, not to boilerplate.
 """
 
 import hashlib
@@ -66,8 +66,8 @@ def learn_stop_shingles(
 
     ``texts`` are the documents, each a text and its source. Documents with the same shingles count once in each group,
     so that a text with many copies is no boilerplate. No stop shingle is missed: the counts are exact up to
-    `MOST_COUNTED`; beyond it `DocumentCounter` forgets the rarest shingles, and sources are skipped that are so small
-    that their stop shingles may be among these.
+    `MOST_COUNTED`; beyond it `DocumentCounter` forgets the rarest shingles, and sources are
+    skipped that are so small that their stop shingles may be among these.
 
     Of the options, `bag` and `stop_shingles` are ignored. Raises ValueError for a share outside (0, 1], and for one so
     small that a stop shingle of the whole sample may have been forgotten.
@@ -143,8 +143,7 @@ class _Sample:
 class DocumentCounter:
     """Counts the documents that contain each shingle, by group, with at most ``capacity`` counts.
 
-    Beyond them it forgets the rarest (lossy counting; Manku and Motwani, 2002): a count may then be too high by the
-    forgotten documents, never too low.
+    Beyond them it forgets the rarest (lossy counting; Manku and Motwani, 2002): counts may then be too high.
     """
 
     def __init__(self, capacity: int) -> None:

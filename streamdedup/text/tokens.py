@@ -40,8 +40,7 @@ def _ascii_table(*, letters_only: bool) -> bytes:
 _ASCII = _ascii_table(letters_only=False)
 _ASCII_LETTERS = _ascii_table(letters_only=True)
 _ASCII_HASHES = character_hashes(np.arange(128, dtype=np.uint32))
-#: Steps, each of which finds one more mark behind every solo character, before all marks are found at once, which is
-#: slower.
+#: Steps, each of which finds one more mark behind every solo character, before a slower search finds all.
 _MARKS_STEPWISE = 4
 #: Where more than so many characters for each separator continue a token, as in Thai, ends of tokens are not searched
 #: for: the length of a token includes the separators behind it, which change no hash.

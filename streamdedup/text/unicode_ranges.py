@@ -32,8 +32,7 @@ APOSTROPHE_RANGES: Final[Ranges] = (
     (0xA78F, 0xA78F),
 )
 
-#: Scripts written without spaces, where each letter or number, with its marks, is a token by itself (solo). Other
-#: characters in these ranges separate.
+#: Scripts written without spaces, where each letter or number, with its marks, is a solo token; others separate.
 SOLO_RANGES: Final[Ranges] = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai, Lao; Myanmar; Khmer
     *((0x1950, 0x19DF), (0x1A20, 0x1AAF)),  # Tai Le, New Tai Lue; Tai Tham

@@ -9,12 +9,10 @@ normalised text, the bits above what it is and whether neighbours may change the
     U+4E2D    becomes itself    LETTER SOLO                               a Han character is a whole token
     U+00AD    is removed        IGNORED                                   the soft hyphen; low bits: a space
 
-Where neighbours may change an entry, ``mark_repair`` reads their entries in ``Tables.context``, and the code points to
-which they compose in ``Tables.composites``.
+Where neighbours may change an entry, ``mark_repair`` reads ``Tables.context`` and ``Tables.composites``.
 
 The tables follow Python's Unicode version. They take 10 MB and some 0.2 s, once, when the first text beyond ASCII
-arrives, and as much again for each combination of further foldings. The daemon builds them before it is ready
-(``cli.warm_up``).
+arrives, and as much again for each combination of further foldings. A daemon builds them at its start.
 """
 
 import functools
@@ -40,7 +38,7 @@ from streamdedup.text.unicode_ranges import (
 
 # Bits of ``Tables.packed``; without LETTER and NUMBER the code point is a separator.
 
-#: The folded code point; with ``EXPANDS`` the expansion number, which is the place in ``Tables.expansion_starts``.
+#: The folded code point; with ``EXPANDS`` the expansion number, which is the place in ``Tables.expansion_offsets``.
 CODE_POINT = np.uint32(0x1FFFFF)
 #: Invisible: removed before anything else.
 IGNORED = np.uint32(1 << 21)
@@ -64,19 +62,18 @@ _KIND_SHIFT = 24
 
 # Bits of ``Tables.context``.
 
-#: The combining class, 0 for most. After a shift by ``LAST_CLASS_SHIFT``: the class at the end of the decomposition,
-#: with which that of a following mark is compared.
+#: The combining class, 0 for most. After a shift by ``LAST_CLASS_SHIFT``: the last class in the decomposition.
 OWN_CLASS = np.uint32(0xFF)
 LAST_CLASS_SHIFT = 16
 #: Composes with certain code points before it.
 COMPOSES_BACKWARD = np.uint32(1 << 8)
 #: The folded form depends on neighbours, and no table tells how: ``normalise`` folds the document anew.
 COMPLEX = np.uint32(1 << 9)
-#: Composes with certain code points after it: Hangul only, which ``CompositeTable`` lacks.
+#: Composes with certain code points after it: Hangul only, which ``Tables.composites`` lacks.
 COMPOSES_FORWARD = np.uint32(1 << 24)
 
-#: Entry of ``CompositeTable.cells`` where the table cannot tell: the pair composes only after folding, or the folded
-#: form of the composed code point depends on neighbours. No pair composes to the code point 1.
+#: Entry of ``Tables.composites`` where the table cannot tell: the pair composes only after folding, or the folded form
+#: of the composed code point depends on neighbours. No pair composes to the code point 1.
 DOUBTFUL = np.uint32(1)
 
 #: Separator of tokens in folded text.
@@ -92,38 +89,27 @@ _CANDIDATES: Final = ((0, 0x3FFFF), (0xE0000, 0xE0FFF))
 _CATEGORY_BITS = {"L": LETTER, "M": LETTER | MARK, "N": NUMBER}
 
 
-class CompositeTable(NamedTuple):
-    """Composed code points by letter and mark; equal rows are stored once.
-
-    A pair has the cell ``letter_row[letter] + mark_column[mark]``. Without Hangul, which has too many pairs.
-
-    Attributes:
-        letter_row: Row start by code point, uint32 (n,); the empty row 0 for one that begins no pair.
-        mark_column: Column by code point, uint8 (n,); the empty column 0 for one that ends no pair.
-        cells: uint32; the composed code point, ``DOUBTFUL``, or 0 without a pair.
-
-    Code points beyond the end of ``letter_row`` or ``mark_column`` use the last entry, which is 0.
-    """
-
-    letter_row: UInt32s
-    mark_column: NDArray[np.uint8]
-    cells: UInt32s
-
-
 class Tables(NamedTuple):
     """The tables; ``packed`` and ``context`` have an entry for all 0x110000 code points.
 
     Attributes:
         expansions: The folded forms of all expanding code points, as packed entries, concatenated.
-        expansion_starts, expansion_lengths: By expansion number; bounds of the folded form in ``expansions``.
+        expansion_offsets: By expansion number; start of the folded form in ``expansions``, and last the end of all.
+        composites: By pair of letter and mark, at ``letter_row[letter] + mark_column[mark]``: the composed code point,
+            ``DOUBTFUL``, or 0 without a pair. Without Hangul, which has too many pairs; equal rows are stored once.
+        letter_row: Row start by code point; the empty row 0 for one that begins no pair.
+        mark_column: Column by code point; the empty column 0 for one that ends no pair.
+
+    Code points beyond the end of ``letter_row`` or ``mark_column`` use the last entry, which is 0.
     """
 
     packed: UInt32s
     context: UInt32s
     expansions: UInt32s
-    expansion_starts: Int64s
-    expansion_lengths: Int64s
-    composites: CompositeTable
+    expansion_offsets: Int64s
+    composites: UInt32s
+    letter_row: UInt32s
+    mark_column: NDArray[np.uint8]
 
 
 def kind_mask(bits: np.uint32) -> np.uint8:
@@ -152,8 +138,8 @@ def tables(folding: FoldOptions) -> Tables:
     packed[points[((bits >> LAST_CLASS_SHIFT) & OWN_CLASS) != 0]] |= ENDS_CLASSED
     packed[[ord(character) for character in characters.ignored]] = SPACE | IGNORED
     lengths = np.array([expansion.size for expansion in expansions], np.int64)
-    composites = _composite_table(composing, characters.foldings, packed)  # last: reads the bits about neighbours
-    return Tables(packed, context, np.concatenate(expansions), offsets_of(lengths)[:-1], lengths, composites)
+    composites = _composites(composing, characters.foldings, packed)  # last: reads the bits about neighbours
+    return Tables(packed, context, np.concatenate(expansions), offsets_of(lengths), *composites)
 
 
 # The characters, and the way of each through normalisation
@@ -301,7 +287,8 @@ def _composing_pairs(foldings: _Foldings) -> _Pairs:
     return composing
 
 
-def _composite_table(composing: _Pairs, foldings: _Foldings, packed: UInt32s) -> CompositeTable:
+def _composites(composing: _Pairs, foldings: _Foldings, packed: UInt32s) -> tuple[UInt32s, UInt32s, NDArray[np.uint8]]:
+    """Return the composites, the letter rows and the mark columns of ``Tables``."""
     pairs = _doubtful_pairs(composing, foldings) | composing  # a pair in both has its composed code point
     letters, row = np.unique([letter for letter, _ in pairs], return_inverse=True)
     marks, column = np.unique([mark for _, mark in pairs], return_inverse=True)
@@ -316,7 +303,7 @@ def _composite_table(composing: _Pairs, foldings: _Foldings, packed: UInt32s) ->
     letter_row[letters] = row_numbers[1:] * matrix.shape[1]
     mark_column = np.zeros(marks[-1] + 2, np.uint8)  # some 60 columns
     mark_column[marks] = np.arange(1, matrix.shape[1])
-    return CompositeTable(letter_row, mark_column, np.frombuffer(b"".join(numbers), np.uint32))
+    return np.frombuffer(b"".join(numbers), np.uint32), letter_row, mark_column
 
 
 def _doubtful_pairs(composing: _Pairs, foldings: _Foldings) -> _Pairs:
