@@ -3,8 +3,7 @@
 Every format may be gzip-compressed and may come from standard input. ``MAX_LINE_BYTES`` limits lines, rows and
 articles, so that neither a decompression bomb nor a file without line ends exhausts the memory.
 
-A defect of a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line becomes an entry with its
-raw bytes and the reason.
+A defect of a whole file (missing, truncated, binary) raises ``CorpusError``; a malformed line is an entry.
 """
 
 from streamdedup.corpora.entries import Entry

@@ -69,8 +69,7 @@ def line_id(file: str, line: int) -> str:
 
 def decode_entry(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
     default_id = line_id(file, line)
-    # The decoder reads Kafka records: file and line take the place of topic and offset, the default id that of the
-    # record key, which counts only without an id field.
+    # The decoder reads Kafka records: file and line take the place of topic and offset, the default id that of the key.
     position = Position(file, partition=0, offset=line)
     try:
         document = decoder.decode(position, timestamp_ms=0, key=default_id.encode(), value=raw)

@@ -40,8 +40,7 @@ _MALFORMED: Final = ErrorCode.NOT_JSON
 class Columns:
     """Names of columns in a table; a field without a name here has the column with the decoder's field name.
 
-    ``text`` columns are joined by line breaks. With ``tables_only`` the names are refused for a file that is no table;
-    without, they also name fields of JSON.
+    ``text`` columns are joined by line breaks. Without ``tables_only`` the names are also those of fields of JSON.
     """
 
     id: str | None = None
@@ -185,8 +184,7 @@ def _checked(row: _Row, raw: bytes, header: _Header, delimiter: str, id_field: s
 def _swallowed_lines(row: bytes, delimiter: str, width: int) -> list[bytes]:
     """Return a row's further lines if they are many and each has the delimiters of a row; else an empty list."""
     lines, separator = row.split(b"\n")[1:], delimiter.encode()
-    # The last line ends where a quotation mark closes the field, or with the file. A delimiter before a blank is
-    # punctuation.
+    # Not the last line, which ends with the field or the file. A delimiter before a blank is punctuation.
     are_like_rows = width > 1 and all(
         line.count(separator) == width - 1 and separator + b" " not in line for line in lines[:-1]
     )

@@ -1,8 +1,7 @@
 """Private servers of ``streamdedup demo`` (``cli.demo_servers``): on free ports, and ended with their parent process.
 
 ``RedisServer`` is a real Redis-compatible server. ``MockBroker`` is the in-memory broker of librdkafka, sufficient for
-a demonstration only. No server here is for production. Tests and benchmarks use the same classes, and have a real
-Apache Kafka in ``tests/support/kafka.py``.
+a demonstration only. No server here is for production. Tests have a real Kafka (``tests/support/kafka.py``).
 """
 
 from streamdedup.embedded.mock_broker import MockBroker

@@ -25,8 +25,8 @@ _CHILD = Path(__file__).with_name("mock_child.py")
 class MockBroker(ManagedProcess):
     """One broker in a process of its own (``mock_child``); after a restart the broker is empty and has another port.
 
-    ``topics`` has the number of partitions of topics that exist from the start. Other topics are created with four
-    partitions when a client asks for their metadata.
+    ``topics`` has the number of partitions of topics that exist from the start. Others get four at the first
+    request of their metadata.
     """
 
     def __init__(self, topics: Mapping[str, int] | None = None, directory: Path | None = None) -> None:

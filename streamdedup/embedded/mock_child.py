@@ -18,8 +18,6 @@ PRODUCER = 0
 REBALANCE_DELAY_MS = 0
 #: Bytes for the library's error texts.
 ERROR_BYTES = 512
-#: Each topic has this number of replicas: there is one broker.
-REPLICATION_FACTOR = 1
 
 
 def _load_library() -> ctypes.CDLL:
@@ -52,7 +50,7 @@ def start_broker(topics: dict[str, int]) -> str:
     cluster = library.rd_kafka_handle_mock_cluster(client)
     library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, REBALANCE_DELAY_MS)  # returns nothing
     for topic, partition_count in topics.items():
-        code = library.rd_kafka_mock_topic_create(cluster, topic.encode(), partition_count, REPLICATION_FACTOR)
+        code = library.rd_kafka_mock_topic_create(cluster, topic.encode(), partition_count, 1)  # one replica
         if code:
             raise OSError(f"cannot create topic {topic} with {partition_count} partitions: librdkafka error {code}")
     return str(library.rd_kafka_mock_cluster_bootstraps(cluster).decode())

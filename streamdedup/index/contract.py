@@ -23,8 +23,8 @@ published twice; docs/delivery.md states them with their reasons, and code refer
 8. claims seeded, 9. remove before change, 10. no late or forgotten writes, 11. announce.
 
 Every write may be repeated immediately, also where the call took effect before a time-out: the detector gets the same
-pairs from the second call. A crash between two calls leaves an entry that is in no bucket, or pending matches without a
-commit; the replay uses both, or both expire.
+pairs from the second call. After a crash an entry in no bucket, or pending matches without a commit, may be left; the
+replay uses both, or both expire.
 
 Methods that ask a server raise ``StoreUnavailable`` when it does not answer, is full, loading or failing over: the call
 may have taken no, partial or full effect, so the batch is repeated. They raise ``StoreMisconfigured`` when the server
@@ -109,8 +109,8 @@ class DocumentStore(EntryReading, Protocol):
         """Insert each document in its bucket in each band and read the other members, atomically for each bucket.
 
         Documents are inserted in order, so a later one finds an earlier one in the same call. A bucket at its cap takes
-        no further member, keeps its time to live, and returns at most ``SHOWN_OF_FULL`` of its members; a document that
-        is a member gets all others.
+        no further member, keeps its time to live, and returns at most ``SHOWN_OF_FULL`` of its members;
+        a member gets all others.
         """
 
     def remove_from_buckets(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> None:
@@ -122,8 +122,7 @@ class DocumentStore(EntryReading, Protocol):
         """Insert each document in the bucket of its content digest; return the other members, the latest first.
 
         Atomic for each bucket. A bucket has at most ``COPIES_CAP`` members; in a full one a new member replaces the
-        oldest. Called only for documents with a band bucket that is full or near capacity, because a full one could
-        hide an exact copy.
+        oldest. Only for documents with a band bucket that is full or near capacity: a full one may hide a copy.
 
         ``near_capacity`` has documents outside the batch, which are inserted first. One is left out if a document with
         its content was removed since ``near_capacity.removals`` was read: it may be the removed one, and nothing would
@@ -175,8 +174,7 @@ class PartitionStore(Protocol):
         Pending matches below ``start`` are deleted: a daemon may have died between commit and ``finish``.
 
         Args:
-            start: The group's committed offset, or the offset where the group starts. The high-water mark is raised to
-                this offset.
+            start: Committed offset, or offset where the group starts, to which the high-water mark is raised.
             committed_id: Id of the attempt that was committed with the offset; empty for none.
             state: Partition state in Kafka. For a topic that was created again (``is_recreated``) the high-water
                 mark becomes ``start``, and the pending matches in the earlier incarnation are deleted.
@@ -234,8 +232,7 @@ class StoreHealth(Protocol):
     def count_documents(self) -> int:
         """Return the approximate document count; cheap enough for every few seconds.
 
-        A store counts index entries, or documents inserted in buckets: with a standard error of at most 1 %, and a
-        document for up to an eighth of its time to live too long.
+        With a standard error of at most 1 %, and for up to an eighth of a time to live too long.
         """
 
     def count_claims(self) -> int:
@@ -277,8 +274,7 @@ class IndexReader(EntryReading, Protocol):
     def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
         """Return a cluster's counts, as ``set_clusters`` would, and the document numbers in its cluster set.
 
-        The numbers are hints: the entries tell which documents still belong to the cluster. The number of the first
-        document, ``cluster``, may be missing among them.
+        The numbers are hints: the entries decide. That of the first document, ``cluster``, may be missing.
         """
 
     def count_documents(self) -> int: ...

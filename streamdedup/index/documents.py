@@ -1,7 +1,6 @@
 """Index entries, pending matches, and the rule that decides between two versions of a document.
 
-A new field touches the codec, ``index.entries``, and docs/format.md. The rule and the numbers of ``InsertState`` are
-also in ``redis/lua/_entries.lua``.
+A new field touches ``index.entries`` and docs/format.md. Rule and states are also in ``redis/lua/_entries.lua``.
 """
 
 from dataclasses import dataclass
@@ -51,8 +50,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
         tail: 64-bit hashes of the last k - 1 elements, or fewer in a short text, where k is the shingle length. From
             these hashes an append computes the shingles that reach over the present end of the text.
         stop_only: Whether all shingles are stop shingles; the sketch then consists of these.
-        first_digest: Text digest before the first append, without a scope, 16 bytes; None without an append. Pair keys
-            contain this digest, so that an append repeats no alert.
+        first_digest: Text digest before the first append, without a scope, 16 bytes; None without. In pair
+            keys, so that an append repeats no alert.
         incarnation: Name of the incarnation of a document, 8 bytes; None for the first. Pair keys contain this name, so
             that a document that was deleted and inserted again is alerted again.
         source: Hash of the document's source, ``SOURCE_BYTES`` long; None where the source is not known.
@@ -122,8 +121,7 @@ class PendingMatches(msgspec.Struct, frozen=True):
     """Matches found for one position and not committed yet.
 
     Attributes:
-        digest: Of the document at the time of the record, where the record is an append with matches, since the next
-            append changes the digest in the index entry; else None.
+        digest: Of the document at the record, if that is an append with matches: the next append changes the entry.
         document_missing: Whether the record is an append to, or a deletion of, a document that the index lacks. A later
             record in the batch may insert the document; a replay of this record must still miss it.
     """

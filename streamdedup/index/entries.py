@@ -20,7 +20,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -96,7 +96,7 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
     """Decode index entries, which share no memory with ``stored``; raise ``ValueError`` for a damaged one."""
     parsed = [_parse_entry(number, data) for number, data in zip(numbers, stored, strict=True)]
     try:
-        sketches = decode_sketches([entry.sketch for entry in parsed])
+        sketches = decode_sketches([sketch for _, _, sketch in parsed])
     except ValueError as error:
         if len(parsed) > 1:
             # Decoded alone, the damaged sketch raises an error that names its entry.
@@ -104,20 +104,16 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
                 decode_entries([number], [data])
         raise ValueError(f"index entry {numbers[0]} is damaged: {error}") from error
     return [
-        IndexEntry(*entry.entry_arguments, Content(sketch, *entry.content_arguments))
-        for entry, sketch in zip(parsed, sketches, strict=True)
+        IndexEntry(*entry_arguments, Content(sketch, *content_arguments))
+        for (entry_arguments, content_arguments, _), sketch in zip(parsed, sketches, strict=True)
     ]
 
 
-class _ParsedEntry(NamedTuple):
-    """An index entry before its sketch is decoded: arguments of ``IndexEntry``, of ``Content`` behind the sketch."""
-
-    entry_arguments: tuple[int, str, bytes, Position, int, int]
-    content_arguments: tuple[Any, ...]
-    sketch: StoredSketch
+_EntryArguments = tuple[int, str, bytes, Position, int, int]
 
 
-def _parse_entry(number: int, data: bytes) -> _ParsedEntry:
+def _parse_entry(number: int, data: bytes) -> tuple[_EntryArguments, tuple[Any, ...], StoredSketch]:
+    """Return the ``IndexEntry`` arguments before the content, those of ``Content`` after the sketch, and the sketch."""
     # Empty data fails at the first ``unpack_from``.
     if data and data[0] >> 4 != LAYOUT:
         raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {LAYOUT}")
@@ -141,7 +137,7 @@ def _parse_entry(number: int, data: bytes) -> _ParsedEntry:
         content, sketch = _parse_content(data, id_end, end, source)
     except (struct.error, ValueError) as error:
         raise ValueError(f"index entry {number} is damaged: {error}") from error
-    return _ParsedEntry((number, document_id, digest, position, time_ms, cluster), content, sketch)
+    return (number, document_id, digest, position, time_ms, cluster), content, sketch
 
 
 def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> tuple[tuple[Any, ...], StoredSketch]:
@@ -171,9 +167,6 @@ def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> t
         data[scope_end + 1 : sketch_start] or None,
     )
     return content, StoredSketch(data[sketch_start:end], shingle_count, bool(flags & _IS_SIGNATURE))
-
-
-# Numbers and positions
 
 
 def encode_number(number: int) -> bytes:
@@ -208,8 +201,6 @@ def _decode_partition(encoded: bytes) -> PartitionIncarnation:
     return PartitionIncarnation.parse(encoded.decode())
 
 
-# Clusters
-
 #: Counts of a cluster, and bytes of a member of its set: ``redis/lua/_cluster_sets.lua``.
 _COUNTS, _MEMBER_BYTES = struct.Struct(">HHq6s6s"), 24
 
@@ -225,8 +216,6 @@ def decode_cluster(reply: bytes) -> tuple[ClusterCounts, list[int]]:
     starts = range(_COUNTS.size, len(reply), _MEMBER_BYTES)
     return decode_counts(reply), [decode_number(reply[start : start + _NUMBER.size]) for start in starts]
 
-
-# Pending matches and claims
 
 #: First bytes of the fields of pending matches.
 _MATCH, _DIGEST, _MISSING = b"m", b"d", b"u"
@@ -255,9 +244,6 @@ def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
 def count_claims(catalogue: bytes) -> int:
     """Return the sum of the third numbers of the generations in a catalogue (``redis/lua/_claims.lua``)."""
     return sum(int(generation.split()[2]) for generation in catalogue.split(b","))
-
-
-# Partitions
 
 
 def decode_high_water_mark(stored: bytes) -> tuple[int, int, str]:

@@ -1,7 +1,7 @@
 """Fingerprints: whether an index that was built with some parameters can be continued with others.
 
-Parameters come from ``settings.profile.Profile.fingerprint`` and ``RedisIndexOptions.stored_fingerprint``; a new one
-touches docs/format.md and makes existing indexes unusable.
+Parameters come from ``settings.profile`` and ``RedisIndexOptions``; a new one touches docs/format.md, and makes
+existing indexes unusable.
 """
 
 import msgspec
@@ -9,8 +9,7 @@ import msgspec
 from streamdedup.errors import IndexMismatch, StoreMisconfigured
 from streamdedup.index.values import Fingerprint, Opening
 
-#: Parameters in which an index may differ from the settings: another version of Unicode changes the class of few
-#: characters, and so the shingles of few texts.
+#: Parameters in which an index may differ from the settings: another version of Unicode changes few texts.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that the version of the program decides, not the settings.
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "layout"})

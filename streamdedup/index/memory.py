@@ -1,8 +1,7 @@
 """The index in memory: the specification for the index in Redis, and the index of ``scan`` and ``Index.in_memory``.
 
 Commands on files (``cli.collection``) and ``library`` construct it; the server of the simulation extends it, and uses
-its private attributes (tests/simulation/server.py). Read ``index.contract`` first: its rules explain the conditions
-here. A change of behaviour touches ``index.redis`` too.
+its private attributes (tests/simulation/server.py). ``index.contract`` explains the conditions.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Partitions in memory, the base class of ``MemoryIndex``: fences, high-water marks and announced attempts.
 
-The specification for ``redis.partitions``, which a change touches too. Read ``index.contract`` first: its rules 6, 7
-and 11 explain the conditions here.
+The specification for ``redis.partitions``, which a change touches too, by rules 6, 7 and 11 of ``index.contract``.
 """
 
 from collections.abc import Callable, Mapping, Sequence

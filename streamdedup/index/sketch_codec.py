@@ -5,8 +5,7 @@ A change of the form raises ``entries.LAYOUT``, and touches docs/format.md and t
 *Plain*, 4 bytes for each value, are signatures and up to 63 shingle hashes. From 64 hashes on they are *coded* by
 Elias-Fano (P. Elias, "Efficient storage and retrieval by content and address of static files", Journal of the ACM 21,
 1974): the low parts of n ascending hashes take 24 bits each, whole bytes, so that a batch is encoded by few array
-operations; the high parts take n + 255 bits together. A hash takes 3.45 bytes in a document with 100, 3.21 in one with
-400.
+operations; the high parts take n + 255 bits together. A hash takes 3.45 bytes where a document has 100.
 
 A code of n hashes has their low parts, little-endian, then (n + 262) // 8 bytes of bits, the highest of a byte first:
 bit i + h is set for the i-th hash with the high part h, both counted from 0.

@@ -37,9 +37,6 @@ class Opening:
     advisories: tuple[str, ...] = ()
 
 
-# Partitions
-
-
 @dataclass(frozen=True, slots=True)
 class Fence:
     """The right to write for one partition, bound to a consumer-group generation; a store adds its writer (rule 7).
@@ -49,8 +46,7 @@ class Fence:
         incarnation: Topic incarnation, counted for this partition.
         is_recreated: Whether the call that returned this fence began the incarnation.
         has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. With a
-            committed offset, records below the high-water mark mean that an operator has set the offset back; without
-            one, nothing explains such records.
+            committed offset, records below the high-water mark mean that an operator has set the offset back.
     """
 
     partition: Partition
@@ -115,8 +111,7 @@ class AnnouncedAttempt(NamedTuple):
 class PartitionState:
     """Partition state in the index; without a high-water mark the index has never seen the partition.
 
-    ``attempts`` are the different announced attempts of the slots, the default ``AnnouncedAttempt`` among them for a
-    slot without any.
+    ``attempts`` are the different announced attempts of the slots, the default for a slot without one.
     """
 
     high_water_mark: int | None
@@ -151,9 +146,6 @@ class PartitionState:
     def gap_start(self, committed_id: str) -> int:
         """Return the offset from which a slot may lack records; some slot does not know the committed attempt."""
         return min(attempt.start or 0 for attempt in self.attempts if not attempt.knows(committed_id))
-
-
-# Buckets
 
 
 #: Band keys of n documents: uint32 (n, bands).
@@ -232,10 +224,7 @@ class FoundNearCapacity:
     removals: Mapping[int, int]
 
 
-# Clusters
-
-#: A document number, the position of the document's entry, and the number of the first document of a cluster; the
-#: document's own number where it joins no cluster.
+#: A document number, the position of the document's entry, and the number of a first document, or its own.
 NamedCluster = tuple[int, Position, int]
 
 
@@ -258,8 +247,6 @@ class ClusterCounts(NamedTuple):
     until_ms: int = 0
 
 
-# Memory and times
-
 #: Share of the memory limit beyond which the daemon and its checks warn; the same as in the Prometheus alert rule.
 NEARLY_FULL = 0.85
 
@@ -279,8 +266,7 @@ class StoreStats:
 def claim_lifetime(lifetime_ms: int) -> int:
     """Return the least time to live of a claim after the last request for it: two lifetimes of index entries.
 
-    The entries of both documents expire within the first lifetime. The second covers replays, which may come up to
-    ``retention_slack`` later, less than a lifetime.
+    The entries of both documents expire within the first lifetime. The second covers replays, up to a lifetime later.
     """
     return 2 * lifetime_ms
 

@@ -18,8 +18,7 @@ from streamdedup.index.redis.scripts import read_scripts
 from streamdedup.index.redis.servers import Command, OneServer, Servers
 from streamdedup.index.values import NEARLY_FULL
 
-#: One call of each command that the daemon must be permitted to call, but for those that the checks themselves call.
-#: "@" is replaced by a guard (``check_redis``).
+#: A call of each command that the daemon needs and the checks do not call themselves; "@" becomes a guard.
 PROBES = (
     "ping", "time", "exists @", "unlink @", "rename @ @", "pexpire @ 1", "pexpireat @ 1",
     "get @", "set @ 0", "mget @", "pfadd @ 0", "pfcount @",

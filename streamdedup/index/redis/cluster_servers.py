@@ -1,8 +1,7 @@
 """The masters of a Redis Cluster as ``Servers``.
 
 A call to a cluster that is silent as a whole takes one time-out for each node; ``Settings.watchdog_s`` allows 12. A
-cluster that is silent in part takes up to three for each silent node, because redis-py asks for the map of the hash
-slots again.
+cluster that is silent in part takes up to three for each silent node, because redis-py asks for the map again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,8 +13,7 @@ from redis.cluster import ClusterNode, PipelineCommand, RedisCluster
 from streamdedup.index.redis.errors import check_replies, translated
 from streamdedup.index.redis.servers import Command, Connections, Servers
 
-#: Replies after which a command is sent to a cluster once more, with a new map of the hash slots. AskError is not among
-#: them: while a hash slot moves, the map stays the same.
+#: Replies after which commands are sent once more, with a new map of the hash slots; not AskError, with the same map.
 _STALE_MAP = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError)
 
 #: A node of a cluster, and name and arguments of a command for the node.
@@ -94,8 +92,7 @@ class ClusterServers(Servers):
                     client.nodes_manager.initialize()
                     replies = _round_trip(client, choose_nodes(client))
             except exceptions.TimeoutError:
-                # The next call asks for a new map, which takes up to one time-out for each node: the loop must step in
-                # between (``Settings.watchdog_s``).
+                # The next call asks for a new map, for up to one time-out for each node (``Settings.watchdog_s``).
                 self._has_timed_out = True
                 raise
             except exceptions.RedisClusterException:

@@ -125,8 +125,7 @@ def connect_cluster(
 class RenewedLogin(CredentialProvider):
     """A login that changes while the process runs; ``source`` names its setting.
 
-    The client reads the login whenever it connects, also after a server has closed a connection or refused a command
-    for lack of a valid login.
+    The client reads it whenever it connects, also after a server has closed a connection or refused a command.
     """
 
     def __init__(self, source: str, read: Callable[[], tuple[str, ...]]) -> None:

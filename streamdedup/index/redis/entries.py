@@ -120,8 +120,7 @@ class RedisEntries(RedisPart):
                 changes.append(_SetChange("-", left, encode_number(number)))
             if previous_cluster not in (number, cluster):
                 moving.append((number, position, cluster))
-            # Also where the entry names the cluster already: after a call that failed halfway the set may lack the
-            # document, and to join again changes nothing.
+            # Also if the entry names the cluster: after a call that failed halfway the set may lack the document.
             changes.append(_SetChange("+", cluster, member))
         counts = self._change_cluster_sets(changes, fences)
         self._name_clusters(moving, fences, replace_other=True)

@@ -56,8 +56,7 @@ def translated(
 ) -> Iterator[None]:
     """Raise ``StoreUnavailable`` or ``StoreMisconfigured`` in place of the errors of the client.
 
-    ``address`` returns the server's address, which errors about time-outs lack; None for several servers.
-    ``new_login_setting`` is that of ``servers.Connections``.
+    ``address`` names the server, which time-outs do not; ``new_login_setting`` is that of ``servers.Connections``.
     """
     try:
         yield

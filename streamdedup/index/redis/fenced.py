@@ -32,8 +32,7 @@ class RedisPart(RedisReading):
 
     Call numbers (rule 10): a *run* is one call of ``_run``, with the script calls of one step, which all have the
     number of the run. For each writer and slot the server keeps the number of the last run. A call states its run,
-    which must not be lower (LATE), and the least number that the slot must have: a slot with a lower one has lost
-    writes (FORGOTTEN).
+    which must not be lower (LATE), and the least number of a slot that has lost no writes (FORGOTTEN).
 
     With ``in_staging`` this index belongs to a ``StagingIndex``, into which a rebuild writes.
     """
@@ -80,8 +79,7 @@ class RedisPart(RedisReading):
         """Return the least number that a call slot must have, 0 if unknown, and count a call of the next run.
 
         The first call of a run expects the number of the last run, unless that is too old. Further calls expect the
-        number of their run, which the first call stores, so they are refused if the first is. Three calls of run 7
-        after run 6 expect 6, 7 and 7.
+        number of their run, which the first call stores, so they are refused if it is. Calls of run 7 expect 6, 7, 7.
         """
         last_number, called_at_s = self._last_calls.get(call_slot, (0, 0.0))
         now_s = time.monotonic()

@@ -9,8 +9,7 @@ cluster too. Fences and announced attempts are in every slot, high-water marks i
 
 Scripts build most keys themselves, and a cluster checks declared keys only. While a hash slot of the cluster moves, its
 keys are divided between two nodes; a script would not find a key on the other node, and would create the key a second
-time. So each call also declares a *guard*, a key that never exists: while a hash slot moves, both nodes refuse calls
-that declare a missing key.
+time. So each call declares a *guard*, a key that never exists: meanwhile both nodes refuse calls with such a key.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

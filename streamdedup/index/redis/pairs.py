@@ -16,8 +16,7 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fences, claim_lifetime
 from streamdedup.position import Position
 
-#: Pairs to claim, or fields of pending matches, from which on a call is full: a storm of copies may have hundreds of
-#: thousands of pairs in a batch.
+#: Pairs to claim, or fields of pending matches, from which on a call is full: a batch may have 100,000s of pairs.
 _FULL_CALL: Final = 2_000
 #: The last bytes of a pair key, of 16, are the field of its claim: 12 bytes of a digest distinguish all pairs.
 _FIELD_BYTES = 12

@@ -14,8 +14,7 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import UNKNOWN_BROKER_STATE, AnnouncedAttempt, BrokerState, Fence, Fences, PartitionState
 from streamdedup.position import Partition, PartitionIncarnation, Position
 
-#: Time to live of a fence that is not renewed. A consumer group that was deleted begins again at generation 1, and is
-#: refused for this time.
+#: Time to live of a fence that is not renewed. For this time a consumer group that was deleted is refused.
 FENCE_LIFETIME_MS = 7 * 86_400_000
 #: Largest number of records whose pending matches a fence deletes; those of further records expire. A daemon that dies
 #: between commit and ``finish`` leaves one batch, and this number covers several of the largest.
@@ -34,7 +33,7 @@ class RedisPartitions(RedisPart):
     ) -> Fence:
         self._refuse_if_gone()
         attempts = self._set_fences(partition, generation)
-        # Again: a rebuild may have deleted the index meanwhile, and the fence must not be one of its staging index.
+        # Again: a rebuild may have deleted the index meanwhile. The fence must not be one of its staging index.
         self._refuse_if_gone()
         if not all(attempt.knows(committed_id) for attempt in attempts):
             raise IndexLost(f"the index has gone back, or another was used: it lacks committed batches of {partition}")

@@ -1,8 +1,8 @@
 """Reads an index in Redis without the right to write, on a master or a replica (``index.contract.IndexReader``).
 
 Each look-up is one script call for a slot, so that a bucket page is read as a whole while a daemon splits it. Scripts
-are called by ``EVALSHA_RO``, and sent by ``EVAL_RO`` where the server does not have them: neither runs a command that
-writes, and the right to load scripts is not needed.
+are called by ``EVALSHA_RO``, and sent by ``EVAL_RO`` where the server does not have them: neither runs a command
+that writes, and the right to load scripts is not needed.
 """
 
 from collections.abc import Sequence

@@ -96,8 +96,7 @@ class RedisReading(ABC):
     def count_documents(self) -> int:
         """Return the count of the HyperLogLogs of a lifetime, standard error 0.81 %.
 
-        Nothing can be removed from a HyperLogLog, so each time slice has its own, of 12 kB, which expires after the
-        last index entry in the slice.
+        Nothing can be removed from a HyperLogLog: each time slice has its own, which expires after its last entry.
         """
         present = self._present_slice()
         time_slices = range(present - SLICES_PER_LIFETIME, present + 1)

@@ -19,8 +19,7 @@ from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable, Stream
 from streamdedup.index.redis.errors import beginning_of, check_replies, shown_key, wrong_type
 from streamdedup.index.redis.servers import Command, Servers
 
-#: A round trip is sent once its calls have this number of arguments: 20 bands of 1,000 documents, some tens of
-#: milliseconds of a server.
+#: A round trip is sent once its calls have so many arguments: 20 bands of 1,000 documents, some tens of ms of a server.
 _ROUND_TRIP_ARGUMENTS = 20_000
 
 _FOLDER = resources.files("streamdedup.index.redis").joinpath("lua")

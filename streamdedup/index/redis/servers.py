@@ -3,8 +3,7 @@
 All modules of ``index.redis`` send their commands through ``Servers``, and may ask its ``mode`` and
 ``connections.count``. A new ``redis.mode`` touches also ``redis.connection``, ``indexes`` and ``settings.redis``.
 
-A call to a silent server takes one time-out for each try (``redis.connection.RETRIES``); ``Settings.watchdog_s`` relies
-on this limit.
+A call to a silent server takes one time-out for each try (``redis.connection.RETRIES``); see ``Settings.watchdog_s``.
 """
 
 from abc import abstractmethod
@@ -69,8 +68,7 @@ class Servers(AbstractContextManager["Servers"]):
     def send_raw(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip and return their replies; commands in one hash slot are executed in order.
 
-        An error reply of a server is returned in its place. A failure of a connection is raised, or, in a cluster,
-        returned in place of each reply that is lost.
+        Errors of servers are returned in their places. A failed connection raises, or in a cluster is returned.
         """
 
     @abstractmethod

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 #: Time limit of one probe of a port, in seconds.
 _PROBE_S = 1.0
-#: First bytes of a plain reply of Redis: a status or an error.
-_FIRST_BYTES = (b"+", b"-")
 
 
 def tls_mismatch(addresses: Sequence[tuple[str, int]], *, uses_tls: bool, has_url: bool) -> str | None:
@@ -34,7 +32,7 @@ def _answers_plainly(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), _PROBE_S) as connection:
             connection.sendall(b"PING\r\n")
-            return connection.recv(1) in _FIRST_BYTES
+            return connection.recv(1) in (b"+", b"-")
     except OSError:
         return False
 
