@@ -77,9 +77,11 @@ class Profile(Section):
     letters_only: kinds.Flag = False
     """Drop digits: texts that differ only in numbers become equal."""
     fold_marks: kinds.Flag = False
-    """Ignore [accents and vowel signs](text.md#accents-and-vowel-signs), and differences of keyboards and digits."""
+    """Ignore [accents and vowel signs](text.md#accents-and-vowel-signs), dots and strokes, the script of digits, and
+    Persian and Urdu keyboards."""
     fold_variants: kinds.Flag = False
-    """Treat all forms of a [Han character](text.md#variants-of-han-characters) as one."""
+    """Treat traditional, simplified and regional forms of a [Han character](text.md#variants-of-han-characters) as
+    one."""
     fold_look_alikes: kinds.Flag = False
     """Treat letters that [look like a Latin letter](text.md#look-alike-letters) as this letter."""
     keep_urls: kinds.Flag = True
