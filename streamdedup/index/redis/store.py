@@ -1,7 +1,8 @@
 """The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
-A writing operation on a batch is one script call (``redis.scripts``) for each slot of ``redis.keys``, which is on one
-node of a cluster; not for each of the 16,384 hash slots of Redis Cluster.
+Each step of a writing operation on a chunk is one script call (``redis.scripts``) for each slot of ``redis.keys``,
+which is on one node of a cluster; not for each of the 16,384 hash slots of Redis Cluster. From 2,000 pairs or fields of
+pending matches in a slot on, ``redis.pairs`` makes several calls.
 """
 
 from collections.abc import Iterable, Mapping
