@@ -329,7 +329,7 @@ class RebuildRun:
         if self.is_whole:
             self._attempt_ids.begin_lineage(now_ms)
         for partition, committed_id in self._committed_ids.items():
-            if self.is_whole or (committed_id and partition in self._gaps):
+            if self.is_whole or partition in self._gaps:
                 attempt_id = self._attempt_ids.renewed(committed_id)
                 starts = {partition: self._ends[partition]}  # all earlier records are in the index
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)

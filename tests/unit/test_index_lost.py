@@ -1335,6 +1335,22 @@ def test_an_index_that_goes_back_again_while_a_gap_is_filled_does_not_count_as_f
         run._announce(fences, 0)
 
 
+def test_after_a_gap_is_filled_nothing_is_announced_in_partitions_without_a_gap():
+    """Another daemon may have announced, and commit after the rebuild has read the committed offsets."""
+    index, partitions = MemoryIndex(), [Partition(INPUT, number) for number in range(2)]
+    index.open(FINGERPRINT)
+    ids = [f"{1:013d}.{at:010d}.{at * 1_000_000:017d}" for at in range(3)]
+    for partition in partitions:
+        index.announce(ids[1], [index.fence(partition, 1, 0)], {partition: 0}, committed_id=ids[1])
+    before = index.partition_states(partitions)
+    committed_offsets = dict(zip(partitions, [CommittedOffset(9, ids[2]), CommittedOffset(3, ids[1])], strict=True))
+    run = a_run(index, committed_offsets, gaps={partitions[0]: Gap(3, 1)})
+    run._announce(run._fence_committed(), 0)
+    after = index.partition_states(partitions)
+    assert [after[partition].attempts == before[partition].attempts for partition in partitions] == [False, True]
+    assert find_losses(index, committed_offsets) == []
+
+
 def test_a_rebuilt_index_with_scopes_knows_the_cluster_of_a_document_that_was_continued(monkeypatch):
     monkeypatch.setattr(turns, "a_pipeline", a_pipeline_with_scopes)
     world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
