@@ -207,6 +207,40 @@ def test_after_a_failure_the_next_batch_is_compared_although_an_idle_turn_has_co
     assert bool(asked) is (fails != "nothing")
 
 
+def test_a_mark_behind_the_commit_is_raised_unless_the_partition_ends_before_the_commit():
+    marks = {}
+    for end in (None, 9, 8):
+        index, partition = MemoryIndex(), Partition("a", 0)
+        index.open({})
+        index.fence(partition, 1, 7, state=BrokerState("id"))
+        committed_offset = CommittedOffset(9, topic_id="id")
+        source = SimpleNamespace(
+            assigned=lambda: frozenset([Partition("a", 0)]),
+            generation=lambda: 1,
+            committed_offsets=lambda **_: {Partition("a", 0): committed_offset},  # noqa: B023  called in this pass
+            committed_offset=lambda _: committed_offset,  # noqa: B023
+            end=lambda _, end=end: end,
+            confirm=lambda: None,
+        )
+        ownership = PartitionOwnership({"a": SimpleNamespace(name="a", index=index)})
+        assert ownership.check_for_losses(source) == []
+        marks[end] = index.partition_states([partition])[partition].high_water_mark
+    assert marks == {None: 9, 9: 9, 8: 7}
+
+
+def test_the_attempt_after_one_of_a_partition_without_a_commit_is_later():
+    index, partition = MemoryIndex(), Partition("a", 0)
+    index.open({})
+    earlier = f"{2**43:013d}.{7:010d}.{1:017d}"  # of a process with a clock that was ahead
+    index.announce(earlier, [index.fence(partition, 1, 0)], {partition: 0})
+    ownership = PartitionOwnership({"a": SimpleNamespace(name="a", index=index, fingerprint={})})
+    source = SimpleNamespace(
+        committed_offset=lambda _: None, committed_offsets=lambda **_: {}, end=lambda _: 1, confirm=lambda: None
+    )
+    batch = Batch((Record(Position("a", 0, 0), 0, None, b""),), generation=2)
+    assert ownership.announce(ownership.take_over(batch, source), batch.starts) > earlier
+
+
 def test_a_partition_that_was_revoked_is_compared_when_it_returns():
     asked, counts, one = [], [], frozenset([Partition("a", 0)])
     both = one | {Partition("a", 1)}
@@ -644,6 +678,17 @@ def test_a_daemon_without_partitions_shows_an_index_as_complete_after_a_comparis
     assert not recovery.recover_or_create(MEMBER)
     recovery.confirm_index(MEMBER)
     assert shown == ["abandoned", ("a", None)] * 2
+
+
+@pytest.mark.parametrize("is_created", [True, False])
+def test_a_loss_that_a_write_has_found_is_shown_as_soon_as_the_index_is_created_anew(is_created):
+    shown = []
+    rebuilder = SimpleNamespace(has_begun=lambda _name: False)
+    opened = Opening(is_created=is_created)
+    recovery = a_recovery(rebuilder, list, index_lost=shown.append, open_index=lambda *_, **__: opened)
+    recovery.report_loss(IndexLost("gone"))
+    recovery.open()
+    assert shown == ["a"] * is_created  # an index that exists is compared first
 
 
 def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
