@@ -115,8 +115,11 @@ def test_silence_is_unexplained_where_the_committed_offset_is_gone_and_was_not_s
     assert world.total("documents_silent_unexplained_total") == (len(BEFORE) if deleted else 0)
 
 
-@pytest.mark.parametrize(("end", "has_commit"), [(8, False), (9, True), (None, True)])
-def test_without_ids_only_a_committed_offset_beyond_the_end_is_of_the_old_topic(end, has_commit):
+@pytest.mark.parametrize(
+    ("end", "topic_ids", "has_commit"),
+    [(8, {}, False), (9, {}, True), (None, {}, True), (8, {INPUT: "id"}, True)],
+)
+def test_only_without_ids_a_committed_offset_beyond_the_end_is_of_the_old_topic(end, topic_ids, has_commit):
     """An offset at the end is of this topic, also where a rewind has moved the position of this process below it."""
     index, partition = MemoryIndex(), Partition(INPUT, 0)
     index.open({})
@@ -124,7 +127,7 @@ def test_without_ids_only_a_committed_offset_beyond_the_end_is_of_the_old_topic(
     ownership = PartitionOwnership({INPUT: SimpleNamespace(name="articles", index=index, fingerprint={})})
     committed_offset = CommittedOffset(9)
     source = SimpleNamespace(committed_offset=lambda _: committed_offset, end=lambda _: end, confirm=lambda: None)
-    batch = Batch((Record(Position(INPUT, 0, 7), 0, None, b""),), generation=1)
+    batch = Batch((Record(Position(INPUT, 0, 7), 0, None, b""),), generation=1, topic_ids=topic_ids)
     assert ownership.take_over(batch, source)[partition].has_commit is has_commit
 
 
