@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -261,13 +262,17 @@ class TestWriters:
         assert ids(second.add([("d", TEXT)])) == [["a", "b"]]
 
     def test_a_writer_renews_its_fence_while_it_owns_it(self, connect, redis_client, monkeypatch):
+        now_s = [0.0]
+        monkeypatch.setattr(writing, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
         first, second = connect(), connect()
         first.add([("a", TEXT)])
         fence = first._writer._store._keys.fence(0, writing._PARTITION)
-        redis_client.pexpire(fence, 60_000)
-        monkeypatch.setattr(writing, "_RENEWAL_S", 0.0)
-        first.add([("b", TEXT)])
-        assert redis_client.pttl(fence) > 60_000
+        for passed_s, is_renewed in ((86_401.0, True), (0.0, False)):
+            now_s[0] += passed_s
+            redis_client.pexpire(fence, 60_000)
+            first.add([("b", TEXT)])
+            assert (redis_client.pttl(fence) > 60_000) is is_renewed
+        now_s[0] += 86_401.0
         second.add([("c", TEXT)])
         with pytest.raises(IndexNotWritable):
             first.add([("d", TEXT)])
