@@ -20,19 +20,8 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from streamdedup import __version__
-from streamdedup.errors import (
-    EXIT_FAILED,
-    EXIT_FATAL,
-    EXIT_FORCED,
-    EXIT_INDEX_LOST,
-    EXIT_OK,
-    EXIT_PIPE,
-    EXIT_STALLED,
-    EXIT_USAGE,
-    StreamdedupError,
-    exit_code,
-)
+from streamdedup import __version__, errors
+from streamdedup.errors import StreamdedupError, exit_code
 
 #: Exit code after Ctrl-C, as in shells: 128 plus the number of SIGINT. No error of ``streamdedup.errors`` has it.
 EXIT_INTERRUPTED = 130
@@ -75,15 +64,15 @@ EXAMPLES = (
 )
 #: Meanings of the exit codes; docs/commands.md explains them.
 EXIT_CODES = {
-    EXIT_OK: "done",
-    EXIT_FAILED: "could not be done",
-    EXIT_USAGE: "wrong settings or wrong use",
-    EXIT_INDEX_LOST: "the index is lost",
-    EXIT_STALLED: "no progress",
-    EXIT_FORCED: "stopped before it had finished",
-    EXIT_FATAL: "an operator must help",
+    errors.EXIT_OK: "done",
+    errors.EXIT_FAILED: "could not be done",
+    errors.EXIT_USAGE: "wrong settings or wrong use",
+    errors.EXIT_INDEX_LOST: "the index is lost",
+    errors.EXIT_STALLED: "no progress",
+    errors.EXIT_FORCED: "stopped before it had finished",
+    errors.EXIT_FATAL: "an operator must help",
     EXIT_INTERRUPTED: "interrupted",
-    EXIT_PIPE: "the reader of the output has gone",
+    errors.EXIT_PIPE: "the reader of the output has gone",
 }
 
 
@@ -190,8 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
         # With PYTHONUNBUFFERED=1, Python 3.11 to 3.13 ignore that only a part of a text was written, as when a disk
         # fills up or a non-blocking pipe is full. A buffer writes the rest, or raises.
-        encoding, errors = sys.stdout.encoding, sys.stdout.errors
-        sys.stdout = os.fdopen(sys.stdout.fileno(), "w", 1, encoding, errors, closefd=False)
+        encoding, error_mode = sys.stdout.encoding, sys.stdout.errors
+        sys.stdout = os.fdopen(sys.stdout.fileno(), "w", 1, encoding, error_mode, closefd=False)
     try:
         code = _run(arguments)
     except StreamdedupError as error:
@@ -199,20 +188,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
-        code = EXIT_PIPE
+        code = errors.EXIT_PIPE
     except UnicodeEncodeError as error:
         if not _lacks_character(error):
             raise
         encoding, character = sys.stdout.encoding, f"U+{ord(error.object[error.start]):04X}"
         text = f"its encoding, {encoding}, lacks {character}; set PYTHONIOENCODING=utf-8 in the environment"
-        code = _report(f"cannot write the output: {text}", EXIT_FAILED)
+        code = _report(f"cannot write the output: {text}", errors.EXIT_FAILED)
     except OSError as error:
         # EAGAIN with `characters_written` is a full pipe; without, a fork beyond the limit of processes.
         is_output_error = error.errno in _WRITE_ERRORS or hasattr(error, "characters_written")
         # Without a file name, and not about writing: a defect of the program.
         if error.filename is None and not is_output_error:
             raise
-        code = _report(f"{error.filename or 'cannot write the output'}: {error.strerror}", EXIT_FAILED)
+        code = _report(f"{error.filename or 'cannot write the output'}: {error.strerror}", errors.EXIT_FAILED)
     if code:  # without an error, `_run` has flushed standard output
         _flush_or_redirect(sys.stdout)
         _flush_or_redirect(sys.stderr)

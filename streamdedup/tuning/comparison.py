@@ -8,7 +8,7 @@
 No clock is read: the same sample has the same results on any machine.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,25 +120,6 @@ def compare_settings(
     )
     kinds = plan.kinds if earlier is None else (earlier.recommendation.row.options,)
     rows: list[TuningRow] = []
-    for study in _studies(plan, kinds, sample, progress, share):
-        with progress(f"{study.options.kind}: bands", plan.most_permutations - 1) as step:  # rows of a band from 2 on
-            rows += table_rows(study, workload, plan.thresholds, plan.recalls, step)
-    rows_at_target = [row for row in rows if (row.threshold, row.min_recall) == (plan.threshold, plan.min_recall)]
-    reaching = [row for row in rows_at_target if row.reaches_recall]
-    if not reaching:
-        raise SettingsError(_why_none_reaches(plan, workload, rows_at_target))
-    recommendation = recommend(reaching, profile.shingle_options())
-    if earlier is None:
-        return ComparedSettings(plan, sample, workload, rows, rows_at_target, recommendation, share)
-    # One kind was studied. The rows of all kinds, and the reason to recommend this one, are those of ``earlier``.
-    recommendation = recommendation._replace(reason=earlier.recommendation.reason)
-    return ComparedSettings(plan, sample, workload, rows, earlier.kind_rows, recommendation, share)
-
-
-def _studies(
-    plan: TuningPlan, kinds: Sequence[ShingleOptions], sample: Sample, progress: Progress, share: float
-) -> Iterator[Study]:
-    profile = plan.profile
     text_rows = used_text_rows(sample.texts, {kind.unit for kind in kinds}, share)
     for options in kinds:
         with progress(f"{options.kind}: pairs", len(text_rows)) as step:
@@ -153,7 +134,18 @@ def _studies(
                 min_words=profile.min_words,
                 progress=step,
             )
-        yield study
+        with progress(f"{options.kind}: bands", plan.most_permutations - 1) as step:  # rows of a band from 2 on
+            rows += table_rows(study, workload, plan.thresholds, plan.recalls, step)
+    rows_at_target = [row for row in rows if (row.threshold, row.min_recall) == (plan.threshold, plan.min_recall)]
+    reaching = [row for row in rows_at_target if row.reaches_recall]
+    if not reaching:
+        raise SettingsError(_why_none_reaches(plan, workload, rows_at_target))
+    recommendation = recommend(reaching, profile.shingle_options())
+    if earlier is None:
+        return ComparedSettings(plan, sample, workload, rows, rows_at_target, recommendation, share)
+    # One kind was studied. The rows of all kinds, and the reason to recommend this one, are those of ``earlier``.
+    recommendation = recommendation._replace(reason=earlier.recommendation.reason)
+    return ComparedSettings(plan, sample, workload, rows, earlier.kind_rows, recommendation, share)
 
 
 def _why_none_reaches(plan: TuningPlan, workload: Workload, rows: Sequence[TuningRow]) -> str:

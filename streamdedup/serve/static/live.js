@@ -156,8 +156,8 @@ export function prepareLive() {
   let selected = "alerts"; // only the stream of the selected tab is followed, and only while the view is shown
   const follow = () => {
     for (const [name, list] of Object.entries(lists)) {
-      if (isVisible && name === selected) list.start();
-      else list.stop();
+      if (isVisible && name === selected) list.reader.start();
+      else list.reader.stop();
     }
   };
   const tabs = prepareTabs(byId("streams"), (name) => {
@@ -168,14 +168,9 @@ export function prepareLive() {
   const filter = byId("live-filter");
   filter.addEventListener("input", () => lists.alerts.filter(filterOf(), ORDERS[byId("live-order").value]));
   filter.addEventListener("submit", (event) => event.preventDefault());
-  return {
-    show: () => {
-      isVisible = true;
-      follow();
-    },
-    hide: () => {
-      isVisible = false;
-      follow();
-    },
+  const setVisible = (isShown) => {
+    isVisible = isShown;
+    follow();
   };
+  return { show: () => setVisible(true), hide: () => setVisible(false) };
 }
