@@ -48,17 +48,13 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
 
 
 def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None:
-    """Replace a profile's section in a settings file, and write its stop shingles beside the file.
+    """Write the proposed settings (``tuning.results``) into a settings file, and their stop shingles beside the file.
 
-    A missing file is created with placeholder addresses of servers. The stop shingles are written first, because the
-    validation of the settings reads them; settings that are not valid are not written.
-
-    ``proposed`` has the section as ``toml``, the content of the file of stop shingles as ``stop_shingles``, None for no
-    file, and the path of this file as ``stops_path``.
+    A missing file is created with placeholder addresses of servers. Settings that are not valid are not written.
     """
     written_files = [path]
     if proposed["stop_shingles"] is not None:
-        stops = Path(proposed["stops_path"])
+        stops = Path(proposed["stops_path"])  # written first, because the validation of the settings reads it
         with _temporary_file(stops, proposed["stop_shingles"]) as temporary:
             temporary.replace(stops)
         written_files.append(stops)

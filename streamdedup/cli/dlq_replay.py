@@ -179,15 +179,10 @@ class DeadLetterReplay:
     def run(self) -> Iterator[Tally]:
         """Replay, and yield the same growing tally every 2 seconds and at the end.
 
-        Steps:
-            1. Without a filter: commit where the run begins, so that a lack of rights ends the run here.
-            2. Send dead letters.
-            3. Wait until Kafka has stored them.
-            4. Without a filter: commit the progress. Dead letters sent after the last commit are sent again by the
-               next run.
+        Dead letters sent after the last commit of the progress are sent again by the next run.
         """
         tally, committed_at = Tally(), time.monotonic()
-        self.store_progress()
+        self.store_progress()  # where the run begins: a lack of rights ends it here
         with Feeder(self._options) as feeder:
             try:
                 for letter, message in self._messages(tally):
@@ -217,7 +212,7 @@ class DeadLetterReplay:
             self._offsets.write({partition: CommittedOffset(offset, self._own_id) for partition, offset in done})
 
     def _commit(self, feeder: Feeder) -> None:
-        feeder.flush()
+        feeder.flush()  # waits until Kafka has stored what was sent
         self.store_progress()
 
     def _messages(self, tally: Tally) -> Iterator[tuple[DeadLetter, Message | None]]:

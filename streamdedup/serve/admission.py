@@ -87,8 +87,7 @@ class AllowedHosts:
     """Hosts that a request may name while no token is required; ``_LOCAL_HOSTS`` are always among them.
 
     The request of a web page that rebinds DNS has the page's DNS name in its Host header, never an IP address: with
-    ``any_address``, for probes, every address is allowed. Litestar's middleware (2.25) is not used:
-    it compares the port too.
+    ``any_address``, for probes, every address is allowed. Litestar 2.25 has a middleware that compares ports too.
     """
 
     def __init__(self, hosts: Collection[str] = (), *, any_address: bool = False) -> None:

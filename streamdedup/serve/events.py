@@ -57,16 +57,11 @@ def parse_event_id(text: str) -> tuple[str, Offsets]:
 
 
 def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> ResumePlan:
-    """Return where a stream resumes, by its client's offsets and the first and end offsets that Kafka has.
-
-    A partition that was added later is read from its beginning. Gaps:
-        ``expired``: Kafka has deleted missed records; the stream resumes at the first ones that are left.
-        ``too-many``: More than ``MAX_MISSED`` offsets were missed; the stream resumes at the ends.
-        ``unknown``: The client is ahead of the ends, because the topic was created again; the stream resumes at the
-        ends.
-    """
+    """Return where a stream resumes, by its client's offsets and the first and end offsets that Kafka has."""
+    # The client is ahead of the ends, because the topic was created again.
     if len(client_offsets) > len(ends) or any(offset > end for offset, end in zip(client_offsets, ends, strict=False)):
         return ResumePlan(ends, "unknown")
+    # A partition that was added later is read from its beginning; one with expired records, from the first one left.
     wanted = client_offsets + beginnings[len(client_offsets) :]
     starts = tuple(map(max, wanted, beginnings))
     if sum(ends) - sum(starts) > MAX_MISSED:

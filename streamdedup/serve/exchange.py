@@ -57,13 +57,7 @@ class RequestBody:
 
 
 class ResponseWriter:
-    """The response to one request; ``status`` is 0 before it begins.
-
-    A response before the end of a request body in chunks closes the connection: h11 would still parse the rest, which
-    takes a second for a megabyte of small chunks. ``Gate`` sets ``deadline`` for streams alone; the beginning of a
-    stream (status 200) removes the deadline, and sets ``stream_began_at``. An answer above ``_PART_BYTES`` is long: it
-    has ``reserved_bytes``, and its body waits for ``send_rest``.
-    """
+    """The response to one request. An answer above ``_PART_BYTES`` is long: its body waits for ``send_rest``."""
 
     def __init__(self, send: Send, reserve_bytes: Callable[[int], bool], request_body: RequestBody) -> None:
         self._send = send
@@ -71,8 +65,9 @@ class ResponseWriter:
         self._request_body = request_body
         self._is_refused = False
         self._rest: AsgiMessage | None = None
-        self.status = 0
-        self.reserved_bytes = 0
+        self.status = 0  # before the response begins
+        self.reserved_bytes = 0  # of a long answer, else 0
+        #: `Gate` sets it for streams alone; the beginning of a stream (status 200) removes it.
         self.deadline: asyncio.Timeout | None = None
         self.stream_began_at: float | None = None
 
@@ -116,6 +111,7 @@ class ResponseWriter:
         names = {bytes(name).lower() for name, _ in headers}
         headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in names]
         body = self._request_body
+        # h11 would still parse the rest of a body in chunks, which takes a second for a megabyte of small chunks.
         if body.is_chunked and not body.is_complete and b"connection" not in names:
             headers.append((b"connection", b"close"))
         await self._send({**message, "headers": headers})

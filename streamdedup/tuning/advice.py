@@ -41,13 +41,10 @@ class Recommendation(NamedTuple):
 def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommendation:
     """Recommend the row of the profile's shingle kind, or of the kind that suits the shortest texts.
 
-    A kind for the shortest texts is recommended only if half of the texts are so short that a pair falls below the
-    threshold when one word differs.
-
-    ``rows``: at least one; one for each compared shingle kind that reaches the minimum recall, all with one threshold
-    and one minimum recall. ``preferred``: the profile's kind. If ``rows`` lacks it, because the user named other kinds
-    or it misses the recall, the kind of the first row takes its place.
+    The latter only if half of the texts are so short that a pair falls below the threshold when one word differs.
+    ``rows``: at least one, one for each shingle kind that reaches the minimum recall, all with one threshold.
     """
+    # The profile's kind is absent if the user named other kinds, or if it misses the recall.
     row = next((row for row in rows if row.options == preferred), rows[0])
     threshold, kind, words_needed = row.threshold, row.options.kind, _words_needed(row)
     if threshold >= 1.0:
