@@ -79,14 +79,13 @@ class ProposalMeter:
         self.learnt = _none_if_empty(learnt)
         if not any(compared.sample.sources):
             self.warnings += self._shared_passage(words)
-        word_sets = study.sets if words == options else shingle_sets(Shingler(words), self.texts)
+        self._word_sets = study.sets if words == options else shingle_sets(Shingler(words), self.texts)
         left_out = _with_stops(words, frozenset() if learnt is None else learnt.stops.hashes)
-        without_stops = word_sets if left_out == words else shingle_sets(Shingler(left_out), self.texts)
+        without_stops = self._word_sets if left_out == words else shingle_sets(Shingler(left_out), self.texts)
+        self._sets_without_stops = without_stops
         judged = set() if learnt is None else {group.source for group in learnt.groups}
-        unjudged = np.array([source is not None and source not in judged for source in self._sources], np.bool_)
-        self._word_sets, self._sets_without_stops = word_sets, without_stops
-        #: bool (n_texts,); texts of sources with too few documents to learn their boilerplate.
-        self._unjudged = unjudged
+        # Texts of sources with too few documents to learn their boilerplate, bool (n_texts,).
+        self._unjudged = np.array([source is not None and source not in judged for source in self._sources], np.bool_)
 
     def lowered_threshold(self) -> float | None:
         """Return the threshold to propose instead of the recommended one; None for no other.

@@ -120,13 +120,13 @@ def _is_helpful(proposal: MeasuredProposal, change: _Change, recommended: Measur
     ``ignored``: kind of gained pairs that does not count as unwanted, ``boilerplate`` or ``families``.
     """
     # Boilerplate that cannot be judged, None, counts as no pairs.
-    boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
+    gained_boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
     if change.drops_short:
         benefit = proposal.lost_count
     elif change.learns_stops:  # of the lost pairs at least half must be boilerplate
-        benefit = -boilerplate if 2 * -boilerplate >= proposal.lost_count else 0
+        benefit = -gained_boilerplate if 2 * -gained_boilerplate >= proposal.lost_count else 0
     else:  # 0 or less if half of the gain is unwanted
-        gained = {"boilerplate": boilerplate, "families": proposal.families - recommended.families}
+        gained = {"boilerplate": gained_boilerplate, "families": proposal.families - recommended.families}
         unwanted = max(0, *(count for kind, count in gained.items() if kind != ignored))
         benefit = proposal.gained_count - proposal.lost_count - 2 * unwanted
     return benefit > 0 and benefit >= _LEAST_CHANGE * recommended.pairs

@@ -135,7 +135,7 @@ class TuningRow(NamedTuple):
         return 1e6 / (self.prepare_us + self.index_us + KAFKA_US)
 
 
-class _BandingCost(NamedTuple):
+class _PricedBanding(NamedTuple):
     cost: float
     banding: Banding
     candidates: Candidates
@@ -176,7 +176,7 @@ class _Search:
         self._recall_from = max(threshold, workload.recall_from)
         # At most the threshold, so that all alerted pairs are related. A study lacks the pairs below its floor.
         self._related_from = min(RELATED_FROM, threshold)
-        self._bandings: list[_BandingCost] = []
+        self._bandings: list[_PricedBanding] = []
 
     def fewest_bands(self, rows_per_band: int) -> int | None:
         """Return the fewest bands that reach the recall; None if the signature is too short."""
@@ -185,9 +185,9 @@ class _Search:
 
     def add(self, banding: Banding, pairs: NDArray[np.float64]) -> None:
         """Add a banding that reaches the recall; ``pairs``: its candidates in the sample, a pair count."""
-        self._bandings.append(self._with_cost(banding, pairs))
+        self._bandings.append(self._priced(banding, pairs))
 
-    def _with_cost(self, banding: Banding, pairs: NDArray[np.float64]) -> _BandingCost:
+    def _priced(self, banding: Banding, pairs: NDArray[np.float64]) -> _PricedBanding:
         study, workload, document_count = self._study, self._workload, self._study.documents_count
         # A study of a part of the sample uses runs of consecutive texts, which keep their neighbours in time.
         share = workload.sample_share
@@ -212,7 +212,7 @@ class _Search:
             unrelated=_scale(judged_unrelated, pairs[ALL_PAIRS] - related[ALL_PAIRS], document_count),
             related=_scale(judged_related, related[ALL_PAIRS], document_count),
         )
-        return _BandingCost(cost, banding, candidates, scales)
+        return _PricedBanding(cost, banding, candidates, scales)
 
     def best_row(self) -> TuningRow | None:
         """Return the row of the first banding that reaches the recall and leaves few pairs uncompared (step 4).
@@ -225,8 +225,8 @@ class _Search:
         tried: list[TuningRow] = []
         for factor in LIMIT_FACTORS:
             limits = self._workload.limits.times(factor)
-            for banding_cost in self._bandings_to_try():
-                row = self._row_with_limits(banding_cost, limits)
+            for priced in self._bandings_to_try():
+                row = self._row_with_limits(priced, limits)
                 tried.append(row)
                 # More bands do not help where no candidate is compared, because there are too many to list.
                 if not row.reaches_recall and row.chance > 0.0:
@@ -241,7 +241,7 @@ class _Search:
             return min(reaching, key=lambda row: row.uncompared_share)
         return max(tried, key=lambda row: row.chance)
 
-    def _bandings_to_try(self) -> list[_BandingCost]:
+    def _bandings_to_try(self) -> list[_PricedBanding]:
         """Return the cheapest bandings; of a small sample, first those that fit the profile's signature."""
         ordered = sorted(self._bandings, key=lambda priced: (priced.cost, priced.banding.permutations))
         cheapest = ordered[:MOST_TRIED]
@@ -251,13 +251,13 @@ class _Search:
         short = [priced for priced in ordered if priced.banding.permutations <= self._workload.permutations]
         return [*short[:MOST_TRIED], *(priced for priced in cheapest if priced not in short)]
 
-    def _row_with_limits(self, banding_cost: _BandingCost, limits: StormLimits) -> TuningRow:
-        study, workload, banding = self._study, self._workload, banding_cost.banding
-        shares = study.compared_shares(banding, banding_cost.scales, limits, self._related_from)
+    def _row_with_limits(self, priced: _PricedBanding, limits: StormLimits) -> TuningRow:
+        study, workload, banding = self._study, self._workload, priced.banding
+        shares = study.compared_shares(banding, priced.scales, limits, self._related_from)
         # ``sign_s`` is the time for ``most_permutations`` signature values.
         signing_s = study.sign_s * banding.permutations / workload.most_permutations
         most_compared = math.inf if limits.max_candidates is None else limits.max_candidates
-        compared = min(banding_cost.candidates.expected(workload.index_size), most_compared)
+        compared = min(priced.candidates.expected(workload.index_size), most_compared)
         return TuningRow(
             study=study,
             threshold=self._threshold,
@@ -269,7 +269,7 @@ class _Search:
             chance=find_chance(self._recall_from, banding, shares),
             found_share=found_share(study, banding, self._recall_from, shares),
             permutations=max(workload.permutations, banding.permutations),
-            candidates=banding_cost.candidates,
+            candidates=priced.candidates,
             prepare_us=(study.shingle_s + signing_s) / max(study.documents_count, 1) * 1e6,
             index_us=banding.bands * BAND_US + compared * CANDIDATE_US,
         )
@@ -288,7 +288,7 @@ class _Search:
         # One band in reserve, because more bands have more candidates, of which a smaller share is compared.
         banding = Banding(min(bands + 1, most_bands), rows_per_band)
         pairs = self._study.candidate_counts(banding)[banding.bands]
-        return self._row_with_limits(self._with_cost(banding, pairs), row.limits)
+        return self._row_with_limits(self._priced(banding, pairs), row.limits)
 
 
 def _bands_needed(similarity: float, recall: float, rows_per_band: int) -> int:
