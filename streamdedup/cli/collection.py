@@ -16,8 +16,7 @@ from streamdedup.settings import Profile
 from streamdedup.wire import Document
 
 Item = TypeVar("Item")
-#: A document of a file or of a topic.
-Versioned = TypeVar("Versioned", Entry, Document)
+Versioned = TypeVar("Versioned", Entry, Document)  # a document of a file or of a topic
 BATCH_DOCUMENTS = 500  # documents that the commands compare at once
 #: Lines at the beginning of each file whose ids are compared with those of other files; the limit bounds the memory.
 _COMPARED_LINES = 1_000

@@ -74,8 +74,7 @@ def _run(options: DemoOptions, console: Console) -> None:
             if options.keep:
                 _wait_for_user(console, servers)
         finally:
-            # The stack ends the servers now; another Ctrl-C must not leave one behind.
-            ignore_signals()
+            ignore_signals()  # while the stack ends the servers: another Ctrl-C must not leave one behind
 
 
 def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> None:

@@ -22,8 +22,7 @@ from streamdedup.settings.schema import PREFIX
 
 _HOST = "127.0.0.1"
 _REQUEST_TIMEOUT_S = 10.0  # time limit of a request to the daemon or the HTTP service, in seconds
-#: Libraries of the HTTP service.
-_SERVICE_LIBRARIES = ("litestar", "uvicorn", "uvloop")
+_SERVICE_LIBRARIES = ("litestar", "uvicorn", "uvloop")  # libraries of the HTTP service
 _EXIT_TIMEOUT_S = 2.0  # time limit for the exit of a process whose connection broke, in seconds
 DUPLICATES_TOPIC, DEAD_LETTER_TOPIC = "duplicates", "duplicates.dlq"
 #: Partitions of each topic except the dead-letter topic; the broker keeps some megabytes of each.
@@ -61,8 +60,7 @@ def ignore_signals() -> None:
 class HttpProcess(ManagedProcess):
     """A command as a process with a log file, which answers HTTP when it is ready."""
 
-    #: Path that is answered with 200 once the process is ready.
-    _ready_path: str
+    _ready_path: str  # path that is answered with 200 once the process is ready
 
     def choose_ports(self) -> None:
         """Choose the port; the base class calls it before ``command``, and again if the port is taken."""

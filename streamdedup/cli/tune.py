@@ -27,12 +27,9 @@ from streamdedup.tuning.comparison import TIME_S, TuningPlan, compare_in_budget
 from streamdedup.tuning.results import results_of
 from streamdedup.tuning.sample import Sample, draw_sample
 
-#: Thresholds to try without ``--threshold``.
-THRESHOLDS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
-#: Shingle sizes to try without ``--size``, by unit.
-SIZES: Final = {"word": (3, 5), "char": (5, 9)}
-#: Minimum recalls, which are always tried.
-RECALLS: Final = (0.95, 0.99, 0.997)
+THRESHOLDS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)  # thresholds to try without ``--threshold``
+SIZES: Final = {"word": (3, 5), "char": (5, 9)}  # shingle sizes to try without ``--size``, by unit
+RECALLS: Final = (0.95, 0.99, 0.997)  # minimum recalls, which are always tried
 
 
 @dataclass(frozen=True)

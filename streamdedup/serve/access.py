@@ -28,15 +28,13 @@ from streamdedup.serve.exchange import App, AsgiScope, Receive, RequestBody, Res
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import RequestProblem
 
-#: Paths of probes, which need no token.
-PROBES: Final = frozenset({"/livez", "/readyz"})
+PROBES: Final = frozenset({"/livez", "/readyz"})  # paths of probes, which need no token
 #: Paths of answers that never end once they have begun.
 _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
 _UNCOUNTED: Final = PROBES | _STREAMS  # paths that do not count as requests in progress
 #: Files of the page: path of the HTML document, and beginning of the paths of all other files.
 _PAGE_PATH, _PAGE_FILES_PREFIX = "/", "/page/"
-#: Scheme and host in front of a path.
-_ORIGIN: Final = re.compile(rb"^https?://[^/?]*", re.IGNORECASE)
+_ORIGIN: Final = re.compile(rb"^https?://[^/?]*", re.IGNORECASE)  # scheme and host in front of a path
 
 log = structlog.get_logger("streamdedup.serve")
 

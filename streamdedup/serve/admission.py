@@ -15,8 +15,7 @@ import structlog
 from streamdedup.errors import SettingsError
 
 _SHORTEST_TOKEN: Final = 22  # shortest token, in characters: 128 bits in Base64
-#: Hosts that a request may always name.
-_LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})  # hosts that a request may always name
 #: A Host header: an IPv6 address in brackets, or a name or an IPv4 address; then a port.
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]*)?")
 

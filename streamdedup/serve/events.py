@@ -25,8 +25,7 @@ _OFFSET = r"(?:0|[1-9][0-9]{0,18})"
 _ID = re.compile(rf"([A-Za-z0-9._-]{{1,249}}):({_OFFSET}(?:,{_OFFSET}){{0,{MAX_PARTITIONS - 1}}})")
 _LINE_END = re.compile(rb"[\r\n]")
 
-#: One offset for each partition, in the order of the partitions.
-Offsets = tuple[int, ...]
+Offsets = tuple[int, ...]  # one offset for each partition, in the order of the partitions
 
 
 class FeedEvent(NamedTuple):

@@ -32,8 +32,7 @@ _PASS_CHARACTERS: Final = 1_048_576
 #: to a silent Redis fails only after three time-outs of the client, and other calls wait behind it: without this limit,
 #: such requests would reach ``access.Limits.timeout_s``, whose problem does not name Redis.
 AWAY_S: Final = 4.0
-#: Interval at which a waiting request checks whether Redis is away, in seconds.
-_CHECK_INTERVAL_S: Final = 1.0
+_CHECK_INTERVAL_S: Final = 1.0  # interval at which a waiting request checks whether Redis is away, in seconds
 #: Duration of a call after which ``/livez`` fails, in seconds; above the sum of the Redis client's time-outs.
 STUCK_S: Final = 60.0
 

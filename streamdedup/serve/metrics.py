@@ -6,8 +6,7 @@ from streamdedup.metrics import DeclaredMetric, MetricSet
 
 #: Bucket bounds of durations, in seconds.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-#: Bucket bounds of the number of texts in a pass.
-_TEXTS = (1, 2, 5, 10, 20, 50, 100, 200)
+_TEXTS = (1, 2, 5, 10, 20, 50, 100, 200)  # bucket bounds of the number of texts in a pass
 
 
 class ServeMetrics(MetricSet):

@@ -14,8 +14,7 @@ class OutageLog:
     def __init__(self, source: str, /, **fields: str) -> None:
         self._source = source
         self._fields = fields
-        #: Class name of the last failure; None while there is no outage.
-        self.error: str | None = None
+        self.error: str | None = None  # class name of the last failure; None while there is no outage
         #: Class names of the failures since the last success: kinds may alternate, from request to request.
         self._logged: set[str] = set()
 

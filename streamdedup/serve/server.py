@@ -19,8 +19,7 @@ from streamdedup.serve.problems import RequestProblem
 
 #: Limit of a request's head, and of its trailers, in bytes; checked after each read of up to 256 KiB.
 MAX_HEAD_BYTES: Final = 65_536
-#: Key of the connection in the state that the server gives to each request.
-_CONNECTION: Final = "connection"
+_CONNECTION: Final = "connection"  # key of the connection in the state that the server gives to each request
 
 
 class LimitedProtocol(H11Protocol):
@@ -35,8 +34,7 @@ class LimitedProtocol(H11Protocol):
         super().__init__(app_state={**app_state, _CONNECTION: self}, **arguments)
         self._limits = limits
         self._open_connections = open_connections
-        #: Requests that `answer` is answering.
-        self._requests_count = 0
+        self._requests_count = 0  # requests that `answer` is answering
         self._read_timer: asyncio.TimerHandle | None = None
         self._answers_when_slow = False
 

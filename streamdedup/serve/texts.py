@@ -21,8 +21,7 @@ from streamdedup.wire import Decoder
 T = TypeVar("T")
 
 _THREADS: Final = 2  # comparisons whose texts are read or aligned at the same time
-#: Time without attempts after Kafka or the schema registry could not be read, in seconds.
-_PAUSE_S: Final = 5.0
+_PAUSE_S: Final = 5.0  # time without attempts after Kafka or the schema registry could not be read, in seconds
 
 
 class Alignment(NamedTuple):

@@ -25,8 +25,7 @@ from streamdedup.evaluation.pairs import Pairs, ShingleSets
 from streamdedup.similarity.containment import ContainmentRule, Overlaps
 from streamdedup.text.runs import offsets_of, ranges
 
-#: Place of all document pairs in a pair count; the other value, 1, is the pairs across.
-ALL_PAIRS: Final = 0
+ALL_PAIRS: Final = 0  # place of all document pairs in a pair count; the other value, 1, is the pairs across
 
 
 class Growth(NamedTuple):

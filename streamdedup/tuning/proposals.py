@@ -29,8 +29,7 @@ _SIGNS: Final = re.compile(
 )
 #: Latin letters beside Greek or Cyrillic letters, which may look like them (``fold_look_alikes``).
 _MIXED: Final = re.compile("[a-z][\u0370-\u052f]|[\u0370-\u052f][a-z]", re.IGNORECASE)
-#: Han characters, of which some have variants (``fold_variants``).
-_HAN: Final = re.compile("[\u3400-\u9fff]")
+_HAN: Final = re.compile("[\u3400-\u9fff]")  # Han characters, of which some have variants (``fold_variants``)
 
 
 class Proposals(NamedTuple):

@@ -10,8 +10,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.tuning.distinct import ALL_PAIRS
 from streamdedup.tuning.study import Study
 
-#: Parts of the signatures with which documents without an alert are counted, at most.
-_MOST_PARTS: Final = 8
+_MOST_PARTS: Final = 8  # parts of the signatures with which documents without an alert are counted, at most
 
 
 class Recall(NamedTuple):
@@ -19,8 +18,7 @@ class Recall(NamedTuple):
 
     #: Candidates among the pairs of different sets, so of edited texts; a set pair counts once, whatever its copies.
     edited: Rate
-    #: Share of the document pairs, equal sets included, that become candidates.
-    measured: float | None
+    measured: float | None  # share of the document pairs, equal sets included, that become candidates
     #: The same share in theory: the mean of P(s), the chance that a pair of similarity s becomes a candidate.
     expected: float | None
 

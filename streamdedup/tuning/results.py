@@ -25,8 +25,7 @@ from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.shown_pairs import across_share, shown_pairs
 from streamdedup.tuning.study import BINS, Study
 
-#: Mean load of a daemon, as a share of its speed; the rest is for busy hours and backlogs.
-_LOAD: Final = 0.5
+_LOAD: Final = 0.5  # mean load of a daemon, as a share of its speed; the rest is for busy hours and backlogs
 LEAST_COMPARED: Final = 1_000  # fewest compared documents for which something is recommended
 _BORDERLINE_COUNT: Final = 10  # pairs nearest to the threshold that the report lists
 _CURVE_BINS: Final = 40  # bins of similarity for which the recall is drawn

@@ -45,11 +45,9 @@ KAFKA_US: Final = 44.0
 #: Price of a signature value in bands: 0.02 microseconds for a document of 130 shingles (``minhash``), with a reserve
 #: for longer documents.
 PERMUTATION_WEIGHT: Final = 0.01
-#: Factors of the profile's limits for storms that are tried.
-LIMIT_FACTORS: Final = (1, 4, 16, 64)
+LIMIT_FACTORS: Final = (1, 4, 16, 64)  # factors of the profile's limits for storms that are tried
 MOST_TRIED: Final = 6  # bandings that are tried with each factor
-#: Greatest share of the sample's pairs that the limits may leave uncompared.
-MOST_UNCOMPARED: Final = 0.005
+MOST_UNCOMPARED: Final = 0.005  # greatest share of the sample's pairs that the limits may leave uncompared
 #: The limits are judged in an index of at most this many times the sample: beyond it, forecasts are coarse.
 JUDGED_TIMES: Final = 50
 #: Least similarity of related documents, or the row's threshold where lower. Related documents are versions of one

@@ -17,8 +17,7 @@ CONTEXT_CHARS: Final = 48  # characters of shared text before and after a differ
 #: Characters of one difference; of a longer one, the beginning (two thirds) and the end are shown.
 MAX_CHANGED_CHARS: Final = 240
 BEGINNING_CHARS: Final = 1_000  # characters that are shown of a text that is too long to be aligned
-#: Mark of omitted text.
-GAP: Final = "[…]"
+GAP: Final = "[…]"  # mark of omitted text
 
 PieceKind = Literal["same", "changed", "gap"]
 

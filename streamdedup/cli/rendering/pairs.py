@@ -47,8 +47,7 @@ class Side:
     missing: str = ""
 
 
-#: Returns a document with its text, from id, digest and position.
-Fetch = Callable[[str, str, Position], Side]
+Fetch = Callable[[str, str, Position], Side]  # returns a document with its text, from id, digest and position
 
 _INDENT: Final = " " * 10  # indentation of the lines under the first line of an alert
 #: Line under an alert whose document reached a limit for storms.

@@ -27,8 +27,7 @@ from streamdedup.tuning.sample import Sample
 _BLUE, _ORANGE = "#1f5fa8", "#b1490f"
 #: Colour and marker of each kind of shingles, in the chart of all kinds.
 _SERIES: Final = ((_BLUE, "o"), (_ORANGE, "s"), ("#2e7d4f", "^"), ("#7a3e9d", "D"), ("#56606a", "v"))
-#: Width and height, inches.
-_SIZE: Final = (5.0, 3.2)
+_SIZE: Final = (5.0, 3.2)  # width and height, inches
 _STYLE: Final[Any] = {
     # The same ids in each run; texts stay texts, in the reader's font.
     "svg.hashsalt": "streamdedup",
