@@ -87,7 +87,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
 
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
-    """Return two results: ``proposals`` for the table, and ``proposed``, the advised settings, or None."""
+    """Return ``proposals`` for the table, and ``proposed``, the advised settings; None with too few documents."""
     recommendation, *advised = proposals.measured
     is_enough = recommendation.row.study.indexed_count >= LEAST_COMPARED
     shown = [(recommendation, True)]

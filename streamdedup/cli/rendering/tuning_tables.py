@@ -29,9 +29,8 @@ class TextTable(NamedTuple):
     rows: list[list[str]]
     caption: str = ""
     best: int | None = None  # place of the row to print in bold
-    omittable: tuple[
-        str, ...
-    ] = ()  # columns left out on a narrow terminal, from the first one on, until the table fits
+    #: Columns to leave out on a narrow terminal, from the first one on, until the table fits.
+    omittable: tuple[str, ...] = ()
 
 
 def tables_text(results: dict[str, Any], target: TextIO) -> str:
