@@ -445,7 +445,7 @@ class TestPairs:
         pending = [(first, PendingMatches(matches, b"d" * 16)), (second, PendingMatches(document_missing=True))]
         saved = [new for _, new in pending]
         assert store.save_pending_matches(pending, [fence]) == saved
-        later = [(first, PendingMatches({}, b"e" * 16)), (second, PendingMatches())]
+        later = [(first, PendingMatches(matches, b"e" * 16)), (second, PendingMatches())]
         assert store.save_pending_matches(later, [fence]) == saved
 
     def test_pending_matches_left_by_a_daemon_that_died_are_deleted_by_the_next_fence(self, store, fence):
