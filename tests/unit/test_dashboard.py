@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.metrics import REBUILD_KINDS, STAGES, Awaited, Metrics
 from tests.dashboard import FOLDER, PANELS, metrics_of, queries, substituted
 from tests.prometheus import RULES
 from tests.unit.test_docs_metrics import DAEMON
@@ -31,7 +31,11 @@ def labels_of(query):
     recordings = {rule["record"]: rule["expr"] for rule in ALL_RULES if "record" in rule}
     found = {"job", "instance", "le"}
     for name in metrics_of(query):
-        found |= labels_of(recordings[name]) if name in recordings else set(DAEMON[name][1] if name in DAEMON else ())
+        if name in recordings:
+            found |= labels_of(recordings[name])
+        elif name in DAEMON:  # others are of the process, which has no more labels
+            _, labels, *_ = DAEMON[name]
+            found.update(labels)
     return found
 
 
@@ -78,3 +82,11 @@ def test_the_rules_name_metrics_and_labels_that_exist():
     for rule in ALL_RULES:
         assert metrics_of(rule["expr"]) <= registered() | recorded(), rule
         assert named_labels(rule["expr"]) <= labels_of(rule["expr"]), rule
+
+
+def test_the_rules_and_queries_name_values_of_labels_that_exist():
+    awaited = {each.name.lower() for each in Awaited}
+    known = {"what": awaited, "stage": set(STAGES), "kind": set(REBUILD_KINDS)}
+    for query in [*queries(), *(rule["expr"] for rule in ALL_RULES)]:
+        for label, values in re.findall(r"\b(what|stage|kind)!?=~?\"([\w|]+)\"", query):
+            assert set(values.split("|")) <= known[label], query
