@@ -113,6 +113,28 @@ def test_a_topic_that_changes_its_format_midway_is_read_by_tail_service_and_rebu
     assert again == []
 
 
+def test_a_registry_that_is_away_at_the_start_and_before_a_rebuild_is_waited_for(install, tmp_path, redis_client):
+    installation, corpus = install(1), a_corpus(71, 60)
+    with servers.make_registry(tmp_path / "schemas") as registry:
+        registry.kill()
+        with installation.daemon(**in_avro(registry)) as daemon:
+            wait_until(lambda: "the schema registry" in daemon.get("/readyz")[1], what="the wait at the start")
+            registry.start()
+            installation.send(corpus)
+            installation.wait_committed(60)
+            registry.kill()
+            redis_client.flushdb()
+            wait_until(lambda: "the schema registry" in daemon.get("/readyz")[1], what="the wait of the rebuild")
+            assert 'streamdedup_waiting{what="schema_registry"} 1.0' in daemon.get("/metrics")[1]
+            installation.send(there_and_back(corpus))
+            assert not daemon.events("index_rebuild_begun")
+            registry.start()
+            installation.wait_committed(180)
+            assert daemon.stop() == 0
+            assert daemon.events("index_rebuilt")
+        assert pairs_in(read(installation, registry, consumed(installation))) == the_expected(corpus)
+
+
 def test_kafka_connect_makes_a_column_of_each_field_by_the_documented_transformations(install, registry):
     """Those of docs/messages.md."""
     installation, corpus = install(1), a_corpus(73, 60)

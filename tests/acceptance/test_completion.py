@@ -54,3 +54,13 @@ def test_completing_a_command_imports_neither_clients_nor_arrays():
     )
     assert done.stdout.split() == list(cli.COMMANDS)
     assert done.stderr.split() == ["[]"]
+
+
+def test_it_installs_itself_for_a_shell(tmp_path):
+    # The command asks for the shell among the processes that have started it; `exit` keeps this one alive.
+    command = ["bash", "-c", '"$0" -m streamdedup --install-completion; exit $?', sys.executable]
+    done = subprocess.run(
+        command, env=os.environ | {"HOME": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "streamdedup" in (tmp_path / ".bashrc").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamdedup.cli.main import EXIT_INTERRUPTED
-from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_FORCED, EXIT_STALLED, EXIT_USAGE
+from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_FORCED, EXIT_OK, EXIT_STALLED, EXIT_USAGE
 from tests import servers
 from tests.daemons import Daemon, streamdedup
 from tests.support.processes import pause, resume
@@ -131,6 +131,19 @@ def test_a_foreign_topic_that_is_missing_is_named_without_a_command_that_would_n
     done = streamdedup("dlq", "inspect", "--config", install(1).config, "--topic", "nosuch")
     assert (done.returncode, done.stdout) == (EXIT_FATAL, "")
     assert done.stderr == "streamdedup: no such topic: nosuch\n"
+
+
+def test_empty_topics_and_files_are_nothing_wrong(install, tmp_path):
+    config = ("--config", install(1).config)
+    (tmp_path / "empty.jsonl").touch()
+    for arguments, text in (
+        (("dlq", "inspect", *config), "no dead letters"),
+        (("dlq", "replay", "--yes", *config), "replayed: 0 dead letters"),
+        (("scan", tmp_path / "empty.jsonl"), "0 documents"),
+    ):
+        done = streamdedup(*arguments)
+        assert done.returncode == EXIT_OK, done.stderr
+        assert text in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -103,3 +103,20 @@ def test_a_topic_that_is_deleted_is_reported_and_read_again_when_it_is_created(t
         assert daemon.metric("streamdedup_topic_missing") == 0
         assert daemon.metric("streamdedup_broker_errors_total") == 0
         assert daemon.stop() == 0
+
+
+def test_a_deletion_in_the_middle_of_a_batch_harms_no_other_topic(topics):
+    topics.create(topics.other)
+    with topics.daemon(**{"kafka.transaction_timeout": "9s"}) as daemon:
+        daemon.wait_ready()
+        with daemon.growing("streamdedup_records_total"):
+            produce_keyed(topics.kafka, topics.other, values_of(twins("other", 20 * PAIRS)))
+        topics.delete(topics.other)
+        servers.wait_until(lambda: topics.other in daemon.get("/readyz")[1], DEADLINE_S, "a report of the topic")
+        topics.send(topics.topic, "first")
+        wanted = set(pairs_of("first", PAIRS))
+        servers.wait_until(lambda: wanted <= set(topics.installation.pairs()), DEADLINE_S, "pairs of the other topic")
+        reported(daemon, topics.other)
+        assert daemon.stop() == 0
+    published = topics.installation.pairs()
+    assert len(published) == len(set(published))

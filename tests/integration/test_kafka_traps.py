@@ -4,6 +4,7 @@ The numbers T1 to T17 are used in the names only; each test describes the trap.
 """
 
 import contextlib
+import importlib.metadata
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -386,6 +387,11 @@ def test_t13_transactions_follow_each_other_without_the_clients_pause(lab):
 
     # With the client's default none is shorter than its pause of 100 ms; without a pause 10 ms are enough.
     servers.wait_until(lambda: publish() < 0.1, what="a transaction without a pause")
+
+
+def test_t14_the_client_is_no_release_that_leaves_kept_partitions_unfetched():
+    version = tuple(int(part) for part in importlib.metadata.version("kafka-python").split(".")[:3])
+    assert (3, 0, 12) <= version < (3, 1)
 
 
 def test_t15_a_rebalance_whose_end_falls_between_two_polls_is_finished(lab, monkeypatch):
