@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -9,8 +12,10 @@ import pytest
 from kafka import KafkaProducer, TopicPartition
 from typer.testing import CliRunner
 
+from streamdedup.cli import guards
 from streamdedup.cli import main as cli
-from streamdedup.errors import BrokerMisconfigured
+from streamdedup.errors import EXIT_PIPE, BrokerMisconfigured, SettingsError
+from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
@@ -93,6 +98,43 @@ def test_inspect_shows_the_letters_that_the_filter_accepts(world):
     assert world.numbers("--since", "2026-05-01T07:02:14Z") == [3, 4]
 
 
+def test_inspect_counts_the_letters_that_the_filter_accepts_by_topic_and_code(world):
+    world.fill("not_json", "too_large", "not_json", "\x1b[2Junreadable")
+    world.fill("too_large", topic=world.reviews, partition=1, first=4)
+    lines = [line.split() for line in world.run("inspect", "--count").splitlines()]
+    assert lines[0] == ["2", world.articles, "not_json"]
+    assert sorted(lines[1:]) == sorted(
+        [["1", world.articles, "too_large"], ["1", world.articles, "\\x1b[2Junreadable"],
+         ["1", world.reviews, "too_large"]]
+    )  # fmt: skip
+    assert world.run("inspect", "--count", "--topic", world.reviews).split() == ["1", world.reviews, "too_large"]
+    with pytest.raises(SettingsError, match="--json and --count: give one"):
+        world.run("inspect", "--count", "--json")
+    assert world.run("inspect", "--count", "--code", "not_utf8") == ""
+
+
+def test_inspect_ends_at_its_limit(world):
+    world.fill(*["not_json", "too_large"] * 4)
+    assert world.numbers("--limit", "3") == [0, 1, 2]
+    assert world.numbers("--code", "too_large", "--limit", "2") == [1, 3]
+    assert world.run("inspect", "--count", "--limit", "2").count("\n") == 2
+    assert len(world.run("inspect", "--limit", "100").splitlines()) == 8
+
+
+def test_inspect_survives_a_reader_that_has_seen_enough(world):
+    world.fill("not_json")
+    command = [sys.executable, "-m", "streamdedup", "dlq", "inspect", "--config", str(world.config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("not_json") == 1
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as closed:
+        ended = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=900, check=False)
+    assert ended.returncode == EXIT_PIPE
+    assert "Traceback" not in ended.stderr
+
+
 def test_replay_sends_each_letter_to_the_partition_that_its_record_came_from(world):
     world.fill("not_json", "too_large", "not_json", headers=(("trace", b"1"),))
     world.fill("not_json", topic=world.reviews, partition=1, first=3)
@@ -156,10 +198,82 @@ def test_letters_without_bytes_are_replayed_from_their_places_once_the_records_c
     assert (facts["trace"], facts[f"{PREFIX}attempts"], f"{PREFIX}unread" in facts) == (b"1", b"1", False)
 
 
+def test_replay_asks_first_and_does_nothing_without_a_yes(world, monkeypatch):
+    world.fill("not_json")
+    with pytest.raises(SettingsError, match="--yes: required without a terminal"):
+        world.run("replay")
+    assert world.run("replay", "--dry-run").startswith("to replay: 1 dead letter")
+    monkeypatch.setattr(guards, "is_interactive", lambda: True)
+    world.run("replay", text="", code=1)
+    world.run("replay", text="n\n", code=1)
+    assert world.arrived() == []
+    world.run("replay", text="y\n")
+    assert world.arrived() == [(0, 0)]
+    assert world.run("replay").startswith("to replay: 0 dead letters")
+
+
+def test_an_interrupted_replay_goes_on_where_it_ended(world, monkeypatch):
+    world.fill(*["not_json"] * 20)
+    send, sent = Feeder.send, []
+
+    def send_until_interrupted(*arguments, **options):
+        if len(sent) == 7:
+            raise KeyboardInterrupt
+        sent.append(arguments)
+        send(*arguments, **options)
+
+    monkeypatch.setattr(Feeder, "send", send_until_interrupted)
+    world.run("replay", "--yes", "--from-beginning", code=cli.EXIT_INTERRUPTED)
+    assert len(world.arrived()) == 7
+    monkeypatch.undo()
+    assert world.run("replay", "--yes").startswith("replayed: 13 dead letters")
+    assert [number for number, _ in world.arrived()] == list(range(20))
+
+
+def test_a_replay_with_conditions_begins_at_the_stored_position_and_leaves_it(world):
+    world.fill("not_json")
+    world.run("replay", "--yes", "--from-beginning")
+    world.fill("too_large", "not_json", "not_json", first=1)
+    since = ("--since", "2026-05-01T07:02:14Z")  # number 3
+    assert world.run("replay", "--yes", "--code", "not_json", *since).splitlines()[1:] == [
+        "2 left out: excluded by --code, --topic or --since"
+    ]
+    assert world.run("replay", "--yes", "--code", "not_json").startswith("replayed: 2 dead letters")
+    assert world.run("replay", "--yes", "--topic", world.articles).startswith("replayed: 3 dead letters")
+    assert world.run("replay", "--yes").startswith("replayed: 3 dead letters")
+    assert world.run("replay", "--yes").startswith("replayed: 0 dead letters")
+    assert [number for number, _ in world.arrived()] == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
+
+
+def test_a_dead_letter_topic_that_was_made_anew_is_looked_at_from_its_beginning(world, monkeypatch):
+    world.fill("not_json", "not_json", "not_json")
+    world.run("replay", "--yes", "--from-beginning")
+    with contextlib.closing(servers.admin_client(world.kafka)) as admin:
+        admin.delete_topics([world.dead])
+        servers.wait_until(lambda: world.dead not in admin.list_topics(), what="the end of the topic")
+    servers.create_topics(world.kafka, [world.dead], 2)
+    world.fill("not_json", first=7)
+    # With the topic Kafka deletes the progress, sooner or later; without progress the command must ask.
+    monkeypatch.setattr(guards, "is_interactive", lambda: True)
+    assert world.run("replay", text="y\n").splitlines()[-1].startswith("replayed: 1 dead letter ")
+
+
 @pytest.mark.parametrize("command", ["inspect", "replay"])
 def test_a_missing_dead_letter_topic_is_named(world, command):
     with pytest.raises(BrokerMisconfigured, match=r"no such topic: nowhere\.dlq"):
         world.run(command, *["--yes"][: command == "replay"], "--set", "kafka.duplicates_topic=nowhere")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["inspect", "--since", "yesterday"], "--since"),
+        (["replay", "--topic", "elsewhere"], "no profile has this topic"),
+    ],
+)
+def test_wrong_use_is_an_error_before_any_request_to_kafka(world, arguments, text):
+    with pytest.raises(SettingsError, match=text):
+        world.run(*arguments, "--set", "kafka.bootstrap_servers=127.0.0.1:9")
 
 
 def test_a_topic_that_does_not_exist_is_not_taken_for_one_without_failures(world):

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamdedup.cli import main as cli
-from streamdedup.errors import EXIT_FAILED, EXIT_OK
+from streamdedup.errors import EXIT_FAILED, EXIT_OK, CorpusError
 from tests import servers
 
 SETTINGS = """
@@ -78,6 +78,11 @@ def test_rows_of_a_table_arrive_under_the_names_of_the_profile(world):
     ]
 
 
+def test_plain_text_arrives_under_the_names_of_the_profile(world):
+    world.produce(world.file("t.txt", "one two\n"))
+    assert [json.loads(value) for _, value in world.arrived()] == [{"nr": "t.txt:1", "title": "one two"}]
+
+
 def test_json_lines_arrive_untouched_bad_ones_too_and_these_are_named(world):
     lines = ['{"nr": "a",  "body": "x", "extra": [1]}', *["{"] * 7]
     said = world.produce(world.file("bad.jsonl", "\n".join(lines)))
@@ -122,6 +127,21 @@ def test_a_refused_line_is_keyed_by_its_id_also_where_it_is_too_large(world):
     assert said.rstrip().endswith("; 3 lines that are no documents; 1 record left out: too large")
 
 
+def test_no_rate_is_no_limit(world):
+    assert "20 records sent" in world.produce(world.corpus, "--rate", "0")
+
+
+def test_a_limit_ends_after_so_many_records(world):
+    assert "15 records sent" in world.produce(world.corpus, "--limit", "15")
+    assert [key for key, _ in world.arrived()] == sorted(f"d{number}" for number in range(15))
+
+
+def test_the_rate_is_kept_from_the_first_record_to_the_last(world):
+    said = world.produce(*[world.corpus] * 3, "--rate", "40")
+    (duration_s,) = re.findall(r"^60 records sent to \S+ in (\d+\.\d) s$", said, re.MULTILINE)
+    assert float(duration_s) >= 1.4  # 59 / 40, rounded
+
+
 def test_progress_is_shown_on_a_terminal_only(world, monkeypatch):
     monkeypatch.chdir(world.folder)
     command = [sys.executable, "-m", "streamdedup", "produce", "d.jsonl", "-t", world.topic, "-c", world.config]
@@ -140,3 +160,19 @@ def test_progress_is_shown_on_a_terminal_only(world, monkeypatch):
     os.close(ours)
     assert b"d.jsonl" in seen
     assert b" documents" in seen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "text"),
+    [
+        (["nowhere.csv"], CorpusError, "nowhere.csv: No such file"),
+        (["t.csv"], CorpusError, "there is no column `title` or `body`; the columns are `id`, `text`"),
+        (["t.csv", "--text-column", "words"], CorpusError, "there is no column `words`"),
+        (["d.jsonl", "--id-column", "nr"], CorpusError, "columns are named, but it is read as jsonl"),
+    ],
+)
+def test_wrong_use_is_answered_in_words(world, monkeypatch, arguments, kind, text):
+    monkeypatch.chdir(world.folder)
+    world.file("t.csv", "id,text\n1,x\n")
+    with pytest.raises(kind, match=text):
+        world.produce(*arguments)

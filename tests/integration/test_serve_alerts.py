@@ -6,17 +6,20 @@ import random
 from itertools import islice
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ACLOperation, ResourceType
 
 from streamdedup.cli.serve import _open_fetcher
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import TopicReader
 from streamdedup.position import Partition, Position
+from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
+from tests.daemons import PROGRAM
 from tests.event_stream import an_alert
 from tests.guarded_kafka import GuardedKafka
-from tests.servers import fresh_name, wait_until
+from tests.servers import DEADLINE_S, fresh_name, wait_until
 from tests.serving import STREAMING, ServeProcess, settings_file
 
 TRANSACTIONS = 60
@@ -126,6 +129,67 @@ def test_a_client_that_comes_back_to_any_process_misses_and_doubles_nothing(star
             assert documents_of(blocks, 1)[0] == ["last-0"]
         assert len(committed) > TRANSACTIONS
         assert sorted(seen) == sorted(committed)
+
+
+def test_new_partitions_end_a_stream_soon_and_their_alerts_come_after_it(kafka, start, topic, producer):
+    with start() as service:
+        with service.alerts() as blocks:
+            next(blocks)
+            with contextlib.closing(KafkaAdminClient(bootstrap_servers=kafka)) as admin:
+                admin.create_partitions({topic: 5})
+                # Before the producer, which asks for them once.
+                wait_until(lambda: len(admin.describe_topics([topic])[0]["partitions"]) == 5, what="the partitions")
+            producer.begin_transaction()
+            producer.send(topic, value=an_alert("new"), partition=4).get(DEADLINE_S)
+            producer.commit_transaction()
+            end = next(block for block in blocks if "event" in block)
+        assert (end["event"], end["data"]) == ("end", '{"reason":"alerts-unavailable"}')
+        with service.alerts(end["id"]) as blocks:
+            assert documents_of(blocks, 1)[0] == ["new"]
+
+
+def test_dead_letters_come_after_the_commit_without_any_part_of_the_record(start, topic, new_topic, producer):
+    letters = new_topic("letters")
+    failed = Record(Position("articles", 1, 7), 0, b"amber", b"amber", (("amber", b"amber"),))
+    failure = Failure(Stage.DECODE, "not_json", "DecodeError", "no JSON")
+    made = dead_letter(failed, failure, DaemonInfo("g", "i", "1"), time_ms=0)
+    with start(**{"kafka.dead_letter_topic": letters}) as service, service.alerts(path="/v1/dead-letters") as blocks:
+        assert next(blocks)["id"] == f"{letters}:0"
+        for commit in (False, True):
+            producer.begin_transaction()
+            producer.send(letters, key=made.key, value=made.value, headers=list(made.headers))
+            producer.flush()
+            (producer.commit_transaction if commit else producer.abort_transaction)()
+        block = next(block for block in blocks if "event" in block)
+        # Behind the aborted letter and its marker, before the marker of the commit.
+        assert (block["event"], block["id"]) == ("dead-letter", f"{letters}:3")
+        assert json.loads(block["data"]) == {
+            "topic": "articles",
+            "partition": 1,
+            "offset": 7,
+            "reason": "not_json",
+            "stage": "decode",
+            "attempts": 1,
+            "error": "no JSON",
+            "time": "1970-01-01T00:00:00.000Z",
+        }
+        assert service.stop() == 0
+
+
+def test_without_the_topic_or_kafka_there_is_a_problem_and_other_requests_are_answered(start):
+    wrong = [
+        {"kafka.duplicates_topic": "nowhere"},
+        # With the usual time limits, because nothing will answer.
+        {"kafka.bootstrap_servers": "127.0.0.1:9", "program": PROGRAM},
+    ]
+    for number, settings in enumerate(wrong):
+        with start(number, **settings) as service:
+            status, headers, problem = service.request("GET", "/v1/alerts")
+            assert (status, int(headers["retry-after"]) > 0) == (503, True)
+            assert problem["type"].rpartition(":")[2] == "alerts-unavailable"
+            assert ("no such topic" if number == 0 else "Kafka does not answer") in problem["detail"]
+            assert service.request("GET", "/livez")[0] == 200
+            assert service.stop() == 0
 
 
 @pytest.fixture

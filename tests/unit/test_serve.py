@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ from streamdedup.cli.serve import _listen, run_service
 from streamdedup.detection.lookup import LookupQuery
 from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.suppression import Suppression
-from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
+from streamdedup.errors import EXIT_USAGE, IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.serve import bodies, index_thread
 from streamdedup.serve.access import Gate, Limits
@@ -834,6 +835,28 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(SettingsError, match=rf"serve needs {missing}: pip install 'streamdedup\[serve\]'"):
         run_service(Settings.model_construct())
+
+
+def test_without_the_extra_serve_the_command_says_how_to_install_it():
+    """In a process of its own: here all modules of the service are imported already."""
+    program = """
+import sys
+from streamdedup.cli.main import main
+
+class WithoutExtra:
+    @staticmethod
+    def find_spec(name, *_):
+        if name in {"litestar", "uvicorn", "h11", "uvloop"}:
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, WithoutExtra)
+main(["serve", *sys.argv[1:]])
+"""
+    settings = ("kafka.bootstrap_servers=h:1", "redis.url=redis://h:1", "profiles.p.topics=p")
+    command = [sys.executable, "-c", program, *(f"--set={setting}" for setting in settings)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (EXIT_USAGE, "")
+    assert json.loads(done.stderr)["reason"] == "serve needs litestar: pip install 'streamdedup[serve]'"
 
 
 class TestAddress:
