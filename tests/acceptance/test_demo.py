@@ -222,6 +222,21 @@ def test_open_opens_the_page_in_the_browser_and_leaves_the_servers_running(start
     demo.assert_nothing_left()
 
 
+def test_without_the_extra_serve_the_demo_says_how_to_get_its_page():
+    script = (
+        "import sys; sys.modules['litestar'] = None; import importlib.util; found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'litestar' else found(name, *rest)\n"
+        "from streamdedup.cli.main import main; main(['demo', '--pace', '0', '--no-diff'])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "pip install 'streamdedup[serve]' to have one" in done.stdout
+
+
 def test_tail_shows_both_texts_side_by_side(kept):
     _, config = kept
 
@@ -305,3 +320,14 @@ def test_the_end_of_the_daemon_is_reported_with_its_log(start):
     assert "daemon ended with code 137" in errors
     assert "at_work" in errors
     demo.assert_nothing_left()
+
+
+def test_without_the_extra_the_demo_names_the_package_to_install():
+    script = "import sys; sys.modules['confluent_kafka'] = None; from streamdedup.cli.main import main; main(['demo'])"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+
+    assert done.returncode == 1
+    assert "streamdedup[demo]" in done.stderr

@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,8 @@ from tests.made_corpus import pairs_of, twins
 PAIRS, PARTITIONS = 20, 2
 #: Longest time from the deletion of a topic to its report, in seconds.
 REPORT_S = 30.0
+#: Exit code of an error that an operator must solve.
+EXIT_FATAL = 78
 
 pytestmark = pytest.mark.long
 
@@ -72,6 +77,16 @@ def reported(daemon, topic: str, timeout_s: float = DEADLINE_S) -> None:
     assert daemon.metric("streamdedup_ready") == 0
 
 
+def pasted(command: str) -> str:
+    """Run a command line in a shell, in another folder than the daemon; return its output."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, cwd="/", env=os.environ | {"PATH": path}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_topic_that_is_deleted_is_reported_and_read_again_when_it_is_created(topics):
     topics.create(topics.other)
     with topics.daemon() as daemon:
@@ -120,3 +135,34 @@ def test_a_deletion_in_the_middle_of_a_batch_harms_no_other_topic(topics):
         assert daemon.stop() == 0
     published = topics.installation.pairs()
     assert len(published) == len(set(published))
+
+
+def test_a_daemon_starts_without_one_of_its_topics_and_reads_it_once_it_exists(topics):
+    checked = topics.command("check")
+    assert checked.returncode == 0, checked.stdout
+    assert f"warning  no such topic: {topics.other}; the daemon reads its other topics" in checked.stdout
+    with topics.daemon() as daemon:
+        reported(daemon, topics.other)
+        (warning,) = [event for event in daemon.events("topic_warning") if topics.other in event["reason"]]
+        topics.send(topics.topic, "first")
+        topics.wait_pairs("first")
+        created = pasted(re.search(r"create with: (streamdedup .*)", warning["reason"])[1])
+        assert f"{topics.other}: created" in created
+        topics.send(topics.other, "second")
+        topics.wait_pairs("first", "second")
+        daemon.wait_ready()
+        assert daemon.metric("streamdedup_topics_recreated_total") == 0
+        assert daemon.stop() == 0
+
+
+def test_a_daemon_that_starts_without_any_of_its_topics_ends_and_names_the_command_that_creates_them(topics):
+    topics.delete(topics.topic)
+    with topics.daemon() as daemon:
+        assert daemon.wait() == EXIT_FATAL
+        reason = daemon.events("fatal")[0]["reason"]
+        assert f"no such topic: {topics.topic}; create with: streamdedup topics create" in reason
+        assert f"no such topic: {topics.other}; create with: streamdedup topics create" in reason
+        pasted(re.search(r"create with: (streamdedup .*)", reason)[1])
+        daemon.start()
+        daemon.wait_ready()
+        assert daemon.stop() == 0

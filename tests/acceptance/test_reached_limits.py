@@ -56,3 +56,18 @@ def test_evaluate_says_it_with_the_recall(corpus, tmp_path):
     assert 0 < limits["in_full_buckets"] + limits["over_candidates"] <= TEXTS - LIMIT
     assert limits["full_buckets"] >= limits["in_full_buckets"]
     assert "pairs may be missed: " in streamdedup("evaluate", corpus, *options).stdout
+
+
+def test_tune_raises_limits_that_would_prevent_the_recall(corpus, tmp_path):
+    config = settings(tmp_path, **LIMITS)
+    options = ["--config", config, "--profile", "pages", "--unit", "word", "--size", 3]
+    done = streamdedup("tune", corpus, *options, "--threshold", 0.8, "--json")
+    assert done.returncode == 0, done.stderr
+    best = json.loads(done.stdout)["recommendation"]
+    assert best["bucket_cap"] == best["max_candidates"] == 4 * LIMIT
+    assert best["found_recall"] > 0.99
+    assert best["recall_reached"]
+    config = settings(tmp_path, **{key: best[key] for key in ("bucket_cap", "max_candidates", "bands", "rows")})
+    found = streamdedup("scan", corpus, "--config", config, "--profile", "pages")
+    assert len(found.stdout.splitlines()) == TEXTS * (TEXTS - 1) // 2
+    assert "missed" not in found.stderr
