@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
 
+from tests.raw_batches import NO_CODEC, SNAPPY
+
 #: How a record ends: ``processed``, ``deleted``, ``skipped:<reason>`` or ``dead letter:<code>``.
 Outcome = str
 #: Name of the profile, which is that of its topic too: one text field; a title and a body; short texts skipped.
@@ -32,13 +34,19 @@ class Sent:
         key: Key bytes or None.
         headers: Names and values of its headers, as bytes.
         timestamp_ms: Record time in milliseconds since the epoch; None is now, -1 is none.
-        twin: Sent before all others, and processed: an earlier version of the document.
+        by_hand: Send it in a batch built by hand, with this codec; None leaves it to the client.
+        found_as: The id under which a processed document is found; "" stands for its position.
+        like: The text of a processed document, as far as words go.
+        twin: Sent before all others into the other partition, and processed: an earlier version of the document.
     """
 
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
     timestamp_ms: int | None = None
+    by_hand: int | None = None
+    found_as: str = ""
+    like: str = ""
     twin: "Sent | None" = None
 
 
@@ -69,13 +77,14 @@ def json_of(**fields: object) -> bytes:
 
 
 def _valid(name: str, **changes: object) -> Sent:
-    """A document as it should be, but for ``changes``."""
-    return Sent(json_of(**{"id": name, "text": words(name)} | changes), name.encode())
+    """A document as it should be, but for ``changes``, found under its name."""
+    return Sent(json_of(**{"id": name, "text": words(name)} | changes), name.encode(), found_as=name, like=words(name))
 
 
-def _spelt(name: str, value: str, key: bytes | None = None) -> Sent:
+def _spelt(name: str, value: str, key: bytes | None = None, found_as: str | None = None) -> Sent:
     """A document whose JSON is written out; TEXT stands for its words."""
-    return Sent(value.replace("TEXT", words(name)).encode(), key)
+    text = words(name)
+    return Sent(value.replace("TEXT", text).encode(), key, found_as=name if found_as is None else found_as, like=text)
 
 
 def _raw(*values: bytes) -> tuple[Sent, ...]:
@@ -119,7 +128,11 @@ def _whole_value() -> Iterator[tuple[str, Row]]:
 
 def _encodings() -> Iterator[tuple[str, Row]]:
     """Bytes and characters."""
-    latin = Sent(b'{"id":"latin","text":"%s","skipped":"caf\xe9"}' % words("latin").encode())
+    latin = Sent(
+        b'{"id":"latin","text":"%s","skipped":"caf\xe9"}' % words("latin").encode(),
+        found_as="latin",
+        like=words("latin"),
+    )
     mark = _valid("mark")
     yield "not-utf8", Row("dead letter:not_utf8", _raw(b'{"text":"caf\xe9"}', b'{"id":"\xff","text":"a"}'))
     yield "not-utf8-in-a-skipped-field", Row("processed", (latin,))
@@ -127,7 +140,7 @@ def _encodings() -> Iterator[tuple[str, Row]]:
     yield "utf-16", Row("dead letter:not_utf8", _raw(*map(spelt.encode, ("utf-16", "utf-16-le", "utf-16-be"))))
     yield (
         "byte-order-mark",
-        Row("processed", (Sent(b"\xef\xbb\xbf" + (mark.value or b"")),)),
+        Row("processed", (Sent(b"\xef\xbb\xbf" + (mark.value or b""), found_as="mark", like=mark.like),)),
     )
     yield (
         "half-a-pair",
@@ -146,7 +159,7 @@ def _encodings() -> Iterator[tuple[str, Row]]:
         "escaped-nul",
         Row(
             "processed",
-            (Sent(rf'{{"id":"nul","text":"{head}\u0000{tail}\u0000"}}'.encode()),),
+            (Sent(rf'{{"id":"nul","text":"{head}\u0000{tail}\u0000"}}'.encode(), found_as="nul", like=words("nul")),),
         ),
     )
 
@@ -157,7 +170,7 @@ def _texts() -> Iterator[tuple[str, Row]]:
     yield "no-words", Row("skipped:empty", _changed("no-words", {"text": " \n"}, {"text": "\u2026 !!! \U0001f600"}))
     yield (
         "one-word",
-        Row("processed", (Sent(json_of(id="one-word", text=words("1", 1))),)),
+        Row("processed", (Sent(json_of(id="one-word", text=words("1", 1)), found_as="one-word", like=words("1", 1)),)),
     )
     yield (
         "too-few-words",
@@ -172,7 +185,7 @@ def _texts() -> Iterator[tuple[str, Row]]:
         "null-text",
         Row(
             "dead letter:missing_text",
-            (*_changed("null", {"text": None}), Sent(b'{"text":null}', headers=ODD_HEADERS)),
+            (*_changed("null", {"text": None}), Sent(b'{"text":null}', headers=ODD_HEADERS, by_hand=NO_CODEC)),
         ),
     )
     yield (
@@ -187,7 +200,7 @@ def _texts() -> Iterator[tuple[str, Row]]:
         "two-text-fields",
         Row(
             "processed",
-            (Sent(json_of(id="titled", title=title, body=body)),),
+            (Sent(json_of(id="titled", title=title, body=body), found_as="titled", like=f"{title} {body}"),),
             "titled",
         ),
     )
@@ -196,8 +209,8 @@ def _texts() -> Iterator[tuple[str, Row]]:
         Row(
             "processed",
             (
-                Sent(json_of(id="untitled", title=None, body=words("un"))),
-                Sent(json_of(id="heading", title=words("heading"))),
+                Sent(json_of(id="untitled", title=None, body=words("un")), found_as="untitled", like=words("un")),
+                Sent(json_of(id="heading", title=words("heading")), found_as="heading", like=words("heading")),
             ),
             "titled",
         ),
@@ -241,7 +254,7 @@ def _ids() -> Iterator[tuple[str, Row]]:
     yield "key-not-utf8", Row("dead letter:invalid_id", (Sent(json_of(text="a"), b"\xff\xfe"),))
     yield "key-not-utf8-beside-an-id", Row("processed", (_spelt("beside", '{"id":"beside","text":"TEXT"}', b"\xff"),))
     yield "null-id", Row("processed", (_spelt("null-id", '{"id":null,"text":"TEXT"}', b"null-id"),))
-    yield "no-id-and-no-key", Row("processed", (_spelt("nameless", '{"text":"TEXT"}'),))
+    yield "no-id-and-no-key", Row("processed", (_spelt("nameless", '{"text":"TEXT"}', found_as=""),))
 
 
 def _other_fields() -> Iterator[tuple[str, Row]]:
@@ -276,12 +289,32 @@ def _records() -> Iterator[tuple[str, Row]]:
         "append-to-nothing",
         Row("dead letter:unknown_document", (_spelt("no-one", '{"op":"append","text":"TEXT"}', b"no-one"),)),
     )
-    yield "null-value-without-key", Row("dead letter:null_without_key", (Sent(None),))
-    yield "null-headers", Row("processed", (Sent(_valid("headers").value, headers=ODD_HEADERS),))
-    for name, time_ms in (("time-in-the-future", FUTURE_MS), ("time-long-past", 1_000), ("no-time", -1)):
-        yield name, Row("processed", (Sent(_valid(name).value, timestamp_ms=time_ms),))
+    yield "null-value-without-key", Row("dead letter:null_without_key", (Sent(None, by_hand=NO_CODEC),))
+    nulls = _valid("headers")
+    odd = Sent(nulls.value, headers=ODD_HEADERS, by_hand=NO_CODEC, found_as="headers", like=nulls.like)
+    yield "null-headers", Row("processed", (odd,))
+    yield (
+        "header-name-not-utf8",
+        Row("dead letter:unreadable", (Sent(_valid("h").value, b"h", ((b"\xff\xfe", b"x"),), by_hand=NO_CODEC),)),
+    )
+    packed = _valid("snappy")
+    by_hand = Sent(packed.value, b"snappy", by_hand=SNAPPY, found_as="snappy", like=packed.like)
+    yield "compressed-with-snappy", Row("processed", (by_hand,))
+    for name, time_ms, by_hand in (
+        ("time-in-the-future", FUTURE_MS, None),
+        ("time-long-past", 1_000, None),
+        ("no-time", -1, NO_CODEC),
+    ):
+        valid = _valid(name)
+        sent = Sent(valid.value, timestamp_ms=time_ms, by_hand=by_hand, found_as=name, like=valid.like)
+        yield name, Row("processed", (sent,))
     again = _valid("again")
     yield "same-again", Row("skipped:redelivered", (Sent(again.value, again.key, twin=again),))
+    older = _valid("older", text=words("older version"))
+    yield (
+        "older-version",
+        Row("skipped:superseded", (Sent(older.value, older.key, timestamp_ms=1_000, twin=_valid("older")),)),
+    )
 
 
 #: Every row by its name.

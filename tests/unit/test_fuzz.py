@@ -1,13 +1,12 @@
-"""Bad input through the loop, and damaged messages and requests, a short portion of ``make fuzz``."""
+"""Damaged messages and requests, a short portion of ``make fuzz``."""
 
 from collections import Counter
 
 import pytest
 import structlog
 
-from tests.bad_input import ROWS
 from tests.fuzz.accounts import Accountant
-from tests.fuzz.messages import Fuzzed, fuzzed_messages
+from tests.fuzz.messages import fuzzed_messages
 from tests.fuzz.requests import fuzz_requests
 
 #: When the messages are sent, in milliseconds since the epoch.
@@ -19,29 +18,6 @@ SEED = "in every run of the tests"
 def _logging_as_before():
     yield
     structlog.reset_defaults()
-
-
-@pytest.fixture(scope="module")
-def accountant():
-    return Accountant()
-
-
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_a_row_of_bad_input_has_its_outcome(accountant, row):
-    twins = [sent.twin for sent in row.records if sent.twin is not None]
-    messages = [
-        Fuzzed(
-            topic=row.profile,
-            key=sent.key,
-            value=sent.value,
-            headers=tuple((name.decode(), value) for name, value in sent.headers),
-            timestamp_ms=NOW_MS if sent.timestamp_ms is None else sent.timestamp_ms,
-            made_by="a row",
-        )
-        for sent in (*twins, *row.records)
-    ]
-    expected = Counter({row.outcome.replace(":", " "): len(row.records)}) + Counter(processed=len(twins))
-    assert accountant.settle(messages).outcomes == expected
 
 
 @pytest.mark.parametrize("count", [3_000, pytest.param(12_000, marks=pytest.mark.long)])

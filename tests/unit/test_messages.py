@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec import structs
 
-from streamdedup.errors import DecodeError, MessageError
+from streamdedup.errors import DecodeError, DocumentTooLarge, MessageError
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.wire import (
@@ -35,6 +35,7 @@ from streamdedup.wire import (
 )
 from streamdedup.wire.copied_headers import MAX_COPIED_BYTES, copied_headers, headers_bytes
 from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, DaemonInfo, Failure, Stage, dead_letter, read_headers
+from tests.bad_input import ROWS
 from tests.thoroughness import examples
 
 AT = Position("articles", 3, 1042)
@@ -179,6 +180,26 @@ REFUSED = {
 @pytest.mark.parametrize(("value", "text"), ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_an_odd_value_is_processed(value, text):
     assert decode(value).text == text
+
+
+DECODERS = {"plain": Decoder(), "titled": Decoder(text_fields=("title", "body")), "strict": Decoder()}
+
+
+#: Rows whose outcome the index or the client of Kafka decides.
+LATER = ("unreadable", "append-to-nothing", "key-in-another-form")
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if name not in LATER and "unr" not in row.outcome])
+def test_a_row_of_bad_input_is_decoded_or_refused_with_its_code(name):
+    kind, _, code = ROWS[name].outcome.partition(":")
+    for sent in ROWS[name].records:
+        error = None
+        try:
+            DECODERS[ROWS[name].profile].decode(AT, TIME_MS, sent.key, sent.value)
+        except MessageError as caught:
+            error = caught
+        assert (error and error.code) == (code if kind == "dead letter" else None), sent
+        assert isinstance(error, DocumentTooLarge) == (code == ErrorCode.TOO_LARGE)
 
 
 @pytest.mark.parametrize(("value", "code"), REFUSED.values(), ids=REFUSED.keys())
