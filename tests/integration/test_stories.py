@@ -237,8 +237,9 @@ def test_a_second_process_waits_for_the_end_of_the_first(table):
     assert table.rows(attempt) == [(True,)]
 
 
-def test_the_statements_of_the_page_show_stories_and_remove_old_documents_with_their_pairs(table):
-    select, *deletions = re.findall(r'^psql --dbname stories --command "(.*?)"$', PAGE, re.DOTALL | re.MULTILINE)
+def test_the_documented_statements_show_stories_and_remove_old_documents_with_their_pairs(table):
+    (select,) = re.findall(r'^psql --dbname stories --command "(.*?)"$', PAGE, re.MULTILINE)
+    deletions = re.findall(r"^    (DELETE .*?;)$", stories.__doc__, re.DOTALL | re.MULTILINE)
     recent = [record({"id": name, "text": name}, at=at, time_ms=2**62) for at, name in enumerate("cd", 3)]
     table.follow([*THREE[:2], *recent, alert("b", "a"), alert("d", "c")])
     assert [row[:2] for row in sorted(table.rows(select))] == [("a", 2), ("c", 2)]
