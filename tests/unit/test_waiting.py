@@ -17,6 +17,7 @@ from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, Rejoin, S
 from streamdedup.kafka.protocols import Batch, SourceStats
 from streamdedup.position import Partition
 from tests.simulation.server import NUMBERED
+from tests.support.clock import ManualClock
 from tests.turns import CLOCK, GROUP, INPUT, Daemon, Moment, Sent, World, batch_refused, once, store_fails
 
 TEXT = "amber birch cedar delta ember fjord grove"
@@ -355,15 +356,16 @@ def test_each_turn_and_each_step_of_a_rebuild_is_a_step_for_the_watchdog(daemon)
 
 @pytest.mark.parametrize("error", [BrokerUnavailable("no leader"), BrokerMisconfigured("no right")])
 def test_ends_that_cannot_be_read_are_asked_for_once_an_interval(error):
-    shown, asked_at = Lags(Metrics(), CLOCK), []
+    clock = ManualClock()
+    shown, asked_at = Lags(Metrics(), clock), []
 
     def request_ends():
-        asked_at.append(CLOCK())
+        asked_at.append(clock())
         raise error
 
     for _ in range(4):
         shown.refresh(SimpleNamespace(request_ends=request_ends))
-        CLOCK.now_s += REFRESH_S / 2
+        clock.now_s += REFRESH_S / 2
     assert [later - earlier for earlier, later in itertools.pairwise(asked_at)] == [REFRESH_S]
 
 
