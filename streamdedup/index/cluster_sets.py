@@ -8,7 +8,7 @@ of them. The Lua also shortens partition, offset and source.
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeGuard
 
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import CLUSTER_SIZE_CAP, ClusterCounts
@@ -37,15 +37,24 @@ class ClusterSet:
         self._sources = Counter(member.source for member in self._members if member.source)
 
     def with_first(self, entry: IndexEntry | None) -> Self:
-        """Return the set with the first document, whose index entry is ``entry``, unless it is deleted.
+        """Return the set as readers see it: with the first document, whose index entry is ``entry``.
 
-        Returns a copy, because a read must not store the first document: it is stored when a document joins.
+        Returns the set itself if there is nothing to add, else a copy; to be read only. A read must not store the first
+        document: it is stored when a document joins (``add_first``).
         """
-        if entry is None or entry.deleted or entry.number in self._numbers:
+        if not self._lacks(entry):
             return self
         extended = type(self)(self._first, self._members)
-        extended._insert(entry)  # noqa: SLF001  an object of the same class
+        extended.add_first(entry)
         return extended
+
+    def add_first(self, entry: IndexEntry | None) -> None:
+        """Add the first document, also to a full set, whose size counts it already; nothing if it is deleted."""
+        if self._lacks(entry):
+            self._insert(entry)
+
+    def _lacks(self, entry: IndexEntry | None) -> TypeGuard[IndexEntry]:
+        return entry is not None and not entry.deleted and entry.number not in self._numbers
 
     def add(self, entry: IndexEntry) -> None:
         """Add a document, unless it is in the set or the set is full."""

@@ -122,7 +122,8 @@ class MemoryIndex(MemoryPartitions):
                     # The set of the new cluster may have an earlier version of a document that expired and came again.
                     self._leave_cluster(number, cluster if entry.cluster == number else entry.cluster)
                 self._entries.amend(number, replace(entry, cluster=cluster))
-                members = self._cluster_set(cluster)
+                members = self._cluster_sets.get(cluster) or ClusterSet(cluster)
+                members.add_first(self._entries.get(cluster))
                 members.add(entry)
                 self._cluster_sets.set(cluster, members)
         return [self._cluster_set(cluster).counts for _, _, cluster in clusters]
@@ -137,6 +138,7 @@ class MemoryIndex(MemoryPartitions):
             members.remove(number)
 
     def _cluster_set(self, cluster: int) -> ClusterSet:
+        """Return the set of a cluster, to be read only."""
         members = self._cluster_sets.get(cluster) or ClusterSet(cluster)
         return members.with_first(self._entries.get(cluster))
 
