@@ -184,7 +184,10 @@ def encode_position(position: Position) -> bytes:
 
 
 def position_token(position: Position) -> bytes:
-    """Return the 8 bytes that name a position in a claim: a digest, or zeros for ``PUBLISHED``."""
+    """Return the 8 bytes that name a position in a claim: a digest, or zeros for ``PUBLISHED``.
+
+    A digest, shorter than the text, suffices because claims only compare positions.
+    """
     if position == PUBLISHED:
         return bytes(8)
     return blake2b(":".join(map(str, position)).encode(), digest_size=8).digest()
@@ -224,7 +227,10 @@ _decode_match = msgspec.json.Decoder(Match).decode
 
 
 def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:
-    """Return hash fields: ``m`` and a pair key with a match in JSON, ``d`` with the digest, ``u`` if it is missing."""
+    """Return hash fields: ``m`` and a pair key with a match in JSON, ``d`` with the digest, ``u`` empty.
+
+    A field is left out if there is no such match or digest, ``u`` unless the document is missing.
+    """
     fields = {_MATCH + key: _encode_json(match) for key, match in pending.matches.items()}
     if pending.digest is not None:
         fields[_DIGEST] = pending.digest
@@ -234,6 +240,7 @@ def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:
 
 
 def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
+    """Decode hash fields; raise ``ValueError`` for a damaged one."""
     try:
         matches = {field[1:]: _decode_match(match) for field, match in fields.items() if field[:1] == _MATCH}
     except ValueError as error:  # msgspec's errors are ValueErrors
