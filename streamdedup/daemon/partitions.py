@@ -72,7 +72,7 @@ class PartitionOwnership:
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence each partition of a batch that has no fence in its generation; return the fences of all.
 
-        Raises ``IndexLost`` if the index does not know a committed offset, and as ``require_index``.
+        Raises ``IndexLost`` if the index does not know a committed attempt, and as ``require_index``.
         """
         starts = batch.starts
         unfenced = [
@@ -108,9 +108,10 @@ class PartitionOwnership:
         # Not of `committed_offset`: the index must still know the attempt of an earlier incarnation of the topic.
         committed_id = attempt_id_of(in_group)
         # `fence` raises the high-water mark to the start: the committed offset, or the first record after it; without a
-        # commit, the beginning of the group. It compares attempt ids again, atomically with the fencing. Then it calls
-        # `_confirm_membership`, which raises if this process has lost its membership, and with it the partition. A call
-        # before the fencing would prove nothing: the process may be frozen in between.
+        # commit, the beginning of the group. It compares attempt ids, atomically with the fencing. `check_for_losses`
+        # has found, after the assignment, a partition that the index has never seen and whose committed offset has no
+        # id. Then `fence` calls `_confirm_membership`, which raises if this process has lost its membership, and with
+        # it the partition. A call before the fencing would prove nothing: the process may be frozen in between.
         fence = index.fence(
             partition, generation, start, committed_id, in_kafka, lambda: self._confirm_membership(source)
         )
