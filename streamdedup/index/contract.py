@@ -138,7 +138,10 @@ class DocumentStore(EntryReading, Protocol):
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Fences
     ) -> list[PendingMatches]:
-        """Save matches by position; return all that are saved for each position, of several for a pair the first."""
+        """Save matches by position; return everything that is saved for each position.
+
+        Of several matches for a pair, and of several digests, the first is kept.
+        """
 
     def claim_pairs(
         self, claims: Sequence[tuple[bytes, Position]], fences: Fences, extended_keys: Sequence[bytes] = ()
@@ -232,13 +235,14 @@ class StoreHealth(Protocol):
     def count_documents(self) -> int:
         """Return the approximate document count; cheap enough for every few seconds.
 
-        With a standard error of at most 1 %, and for up to an eighth of a time to live too long.
+        The standard error is at most 1 %. An expired document may count for an eighth of its time to live.
         """
 
     def count_claims(self) -> int:
         """Return the approximate claim count, claims that expired in the last lifetime included."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connections; never raises."""
 
 
 class Index(DocumentStore, PartitionStore, StoreHealth, Protocol):
