@@ -172,7 +172,7 @@ class Detector:
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
                 replayed_count += skip is None and state is InsertState.REPLAYED
-                # A warm-up document counts as silent and may emit: ``times_allow_pair`` excludes only pairs of two.
+                # A warm-up document counts as silent and may emit: ``times_allow_pair`` excludes pairs of two such.
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:

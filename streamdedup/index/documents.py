@@ -80,7 +80,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
 MAX_COUNT = 65_535
 #: The digest in deletion markers.
 MARKER_DIGEST = bytes(16)
-#: The content of a deletion marker, and of a document whose content is not known.
+#: The content of a deletion marker, and of a document whose content is not known; its sketch also stands for a stored
+#: text of which an append keeps nothing (``detection.content``).
 EMPTY_CONTENT = Content(Sketch(0, hashes=np.empty(0, np.uint32)), 0, 0)
 
 

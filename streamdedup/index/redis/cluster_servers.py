@@ -21,7 +21,9 @@ _Addressed = tuple[ClusterNode, Sequence[Any]]
 
 
 class ClusterServers(Servers):
-    """Each command goes to the master that has its key; with ``from_replicas``, of ``send_raw`` to a replica if any.
+    """Sends each command to the master that has its key.
+
+    With ``from_replicas`` the commands of ``send_raw`` go to a replica if there is one, and must only read.
 
     This class finds the nodes itself. The client would follow a moving hash slot to unknown nodes, and would ask the
     server which arguments of each script are keys, so that every batch would be sent twice.

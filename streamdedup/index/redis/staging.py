@@ -90,7 +90,8 @@ class RedisStagingIndex:
         interrupted deletion, which could be taken for a part of the next index.
 
         On a cluster only the fingerprint is deleted atomically: other keys are in other slots than the lease, which
-        ``_delete_scanned`` has extended. A process that is frozen in between may delete 1,000 keys of the next index.
+        ``_delete_scanned`` has extended. A process that is frozen in between for longer than the lease
+        deletes up to 1,000 keys of the next index.
         """
         lease, dropping = self._keys.staging, self._keys.dropping
         if self._servers.mode == "cluster" and not {self._keys.fingerprint}.issuperset(keys):
