@@ -1,7 +1,7 @@
-"""Cases of the rule "which version replaces which", for each of its implementations.
+"""Cases of the rule "which version replaces which", which the contract suite runs against both indexes.
 
-``test_versions`` runs them against ``index.documents.decide_version``, the contract suite against the stores, of which
-the one in Redis has the rule in Lua (``redis/lua/_entries.lua``).
+The index in memory uses ``index.documents.decide_version``; the one in Redis has the rule in Lua
+(``redis/lua/_entries.lua``).
 """
 
 from typing import NamedTuple

@@ -225,6 +225,7 @@ class TestEntries:
             expected[case] = entry if is_replaced else old
             assert found[case] == InsertResult(state, old if state in RETURNING_STATES else None), case
         assert kept == expected
+        assert {result.state for result in found.values()} == set(InsertState)
 
     def test_an_entry_is_returned_as_it_was_inserted(self, store, fence):
         record = an_entry(-(2**63), offset=2**40, time_ms=1_700_000_000_123)
