@@ -248,6 +248,11 @@ def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
     assert value(metrics, "index_documents", profile="news") == 42
 
 
+def test_the_limit_of_a_store_without_one_is_0(metrics):
+    Statistics(metrics, {"news": Stats(StoreStats(100, None))}).observe(Stats(SourceStats()), Batch())
+    assert (value(metrics, "store_used_bytes"), value(metrics, "store_limit_bytes")) == (100, 0)
+
+
 def test_a_store_that_does_not_answer_is_noticed_although_there_is_nothing_to_do(metrics, monkeypatch):
     monkeypatch.setattr(statistics_module, "_STATS_S", 0.0)
     store = Stats(StoreStats(100, None), StoreUnavailable("away"))
