@@ -84,6 +84,8 @@ def _split_and_check(hashes: NDArray[np.uint32], stored: Sequence[StoredSketch])
 def _decode_signature(data: bytes) -> NDArray[np.uint32]:
     if not data:
         raise ValueError("a signature without values")
+    if len(data) % _VALUE.itemsize:
+        raise ValueError(f"a signature of {len(data)} bytes, cut off or too long")
     return np.frombuffer(data, _VALUE).astype(np.uint32)
 
 

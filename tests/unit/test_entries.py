@@ -158,6 +158,7 @@ def test_an_entry_cut_off_anywhere_is_damaged(cluster, content):
         ("00 0500 0600 00 02000000 02000000 01000000", "out of order"),
         ("00 0500 0600 00 02000000 02000000 02000000", "out of order"),
         ("08 0500 0600 00 05000000", "without values"),
+        ("08 0500 0600 00 05000000 01000000 02", "a signature of 5 bytes, cut off or too long"),
         ("00 0500 0600 00 40000000" + "00" * (3 * 64 + 39), "cut off or too long"),
         ("00 0500 0600 00 40000000" + "00" * (3 * 64 + 41), "cut off or too long"),
         ("00 0500 0600 00 40000000" + "00" * (3 * 64 + 40), "damaged high parts of shingle hashes"),
