@@ -56,12 +56,12 @@ class Metrics(MetricSet):
     # Documents
 
     records = _counter(
-        "Records consumed and committed.",
+        "Records consumed and committed; kind is the operation, or invalid.",
         "None for an hour: [nothing comes in](operating.md#nothing-comes-in).",
         "topic",
         "kind",
     )
-    documents_indexed = DeclaredMetric(Counter, "Documents inserted into the index.", "No action.", "profile")
+    documents_indexed = _profile_counter("Documents inserted into the index.", "No action.")
     documents_replayed = _profile_counter(
         "Documents that an uncommitted attempt had already inserted.", "Rises: find the failures in the log."
     )
@@ -125,14 +125,15 @@ class Metrics(MetricSet):
     candidates_dropped = _profile_counter(
         # The 3 are `detection.candidates.STORM_CANDIDATES`.
         "Candidates not compared: beyond max_candidates, or for a document with a full bucket beyond 3.",
-        "Rises: [buckets are full](operating.md#buckets-are-full).",
+        "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
     )
     full_buckets = _profile_counter(
-        "Insertions that full buckets refused.", "Rises: [buckets are full](operating.md#buckets-are-full)."
+        "Insertions that full buckets refused.",
+        "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
     )
     documents_hidden = _profile_counter(
         "Documents without a match whose buckets were full in all bands.",
-        "Any: [buckets are full](operating.md#buckets-are-full).",
+        "Any: pairs of them are missed; [buckets are full](operating.md#buckets-are-full).",
     )
 
     # Times
@@ -145,7 +146,7 @@ class Metrics(MetricSet):
     )
     batch_seconds = DeclaredMetric(
         Histogram,
-        "Time by stage, of a batch; prepare and index mostly of a chunk.",
+        "Time by stage: of a batch poll (also an empty one), publish and ahead; mostly of a chunk prepare and index.",
         "One stage grows: [lag grows](operating.md#lag-grows).",
         "stage",
         buckets=_STAGE_BUCKETS,
@@ -207,11 +208,12 @@ class Metrics(MetricSet):
 
     index_documents = _gauge(
         "Documents in the index: an estimate, within about 1 %.",
-        "Far from the documents of one retention period: check `retention`; a change of it restarts the count.",
+        "Far from the documents of one retention period: check `retention`. A change of it or of `retention_slack` "
+        "restarts the count at 0; it is right again a lifetime later.",
         "profile",
     )
     index_lost_timestamp_seconds = _gauge(
-        "When the index was found lost, seconds since the epoch; 0 if it is complete.",
+        "When the index was found lost or gone back in time, seconds since the epoch; 0 if it is complete.",
         "Not 0: [the index is lost](operating.md#the-index-is-lost).",
         "profile",
     )
