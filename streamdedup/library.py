@@ -144,7 +144,9 @@ class LibraryIndex:
 
         ``url``: ``redis://``, ``rediss://`` or ``unix://``; a single server, with login and database. ``name``: 1 to 32
         of a-z, 0-9, _ and -. Warns (``UserWarning``) where the server would drop keys if a memory limit were set.
-        Errors: docs/library.md.
+
+        Raises ``SettingsError``, ``StoreUnavailable``, ``StoreMisconfigured`` or ``IndexMismatch``, as docs/library.md
+        says.
         """
         _check_index_name(name)
         section = profile.section
@@ -192,8 +194,8 @@ class LibraryIndex:
     def of_daemons(cls, config: str | Path | None, profile: str) -> Self:
         """Open an index that daemons maintain, for look-ups.
 
-        ``config`` is the settings file of the daemons; None for the file that STREAMDEDUP_CONFIG names. Errors:
-        docs/library.md.
+        ``config`` is the settings file of the daemons; None for the file that STREAMDEDUP_CONFIG names. Errors are
+        those of ``connect``; ``StoreUnavailable`` also means that the index does not exist yet.
         """
         loaded = settings.Settings.load(None if config is None else Path(config))
         if profile not in loaded.profiles:
@@ -221,7 +223,9 @@ class LibraryIndex:
 
         Raises:
             TypeError, ValueError: A document is not such a tuple: nothing was inserted.
-            MessageError, IndexNotWritable, IndexMismatch, StoreUnavailable, IndexLost: As docs/library.md says.
+            MessageError: An id, text, source or scope is not valid, or a scope is missing or not expected: nothing was
+                inserted. Or two ids share a document number: the other documents were inserted without a result.
+            IndexNotWritable, IndexMismatch, StoreUnavailable, IndexLost: As docs/library.md says.
         """
         valid = list(map(self._valid_document, converted_items("documents", documents, DocumentArgument)))
         with self._lock:
@@ -243,7 +247,8 @@ class LibraryIndex:
         Raises:
             TypeError, ValueError: An argument is one text or has an item of a wrong type; there are not as many sources
                 or scopes as texts.
-            MessageError, StoreUnavailable, IndexMismatch: As docs/library.md says.
+            MessageError: A text is too long, a source or scope is not valid, or a scope is missing or not expected.
+            StoreUnavailable, IndexMismatch: As docs/library.md says.
         """
         items = enumerate(converted_items("texts", texts, str))
         valid = [self._valid_text(f"texts[{row}]", text) for row, text in items]
