@@ -1,8 +1,10 @@
 -- Layout "packed": insert documents in their buckets of one slot; where a bucket existed, return its earlier members.
 -- include: _fence _linear_hashing _pages
 -- ARGV[used+1..2]  see _pages.lua, which has the layout and reads the page generations into `generations`, the present one first
--- ARGV[used+3..4]  cap of a bucket ('0' for none), number of members of a full bucket to return
--- ARGV[used+5..6]  band keys (4 bytes for each of n documents, joined), n document numbers (8 bytes each, joined)
+-- ARGV[used+3]     cap of a bucket ('0' for none)
+-- ARGV[used+4]     number of members of a full bucket to return
+-- ARGV[used+5]     band keys (4 bytes for each of n documents, joined)
+-- ARGV[used+6]     n document numbers (8 bytes each, joined)
 -- Returns {i, members, i, members, ...}: the row i (from 1 on) of each document whose bucket existed, and the earlier members (8 bytes
 --   each, joined), the document among them if it was a member; -i and some members where the bucket is full, so that it is not inserted.
 local cap, shown, band_keys, numbers = tonumber(ARGV[used + 3]), tonumber(ARGV[used + 4]), ARGV[used + 5], ARGV[used + 6]

@@ -1,9 +1,12 @@
 -- Layout "sets": insert documents in their buckets of one slot; where a bucket existed, return its members. Insertion and reading are one
 -- atomic step, so of two documents that are inserted at the same time at least one finds the other (rule 2).
 -- include: _fence _sets
--- ARGV[used+1..2]  prefix of the buckets, time to live in milliseconds
--- ARGV[used+3..4]  cap of a bucket ('0' for none), number of members of a full bucket to return
--- ARGV[used+5..6]  band keys (4 bytes for each of n documents, joined), n document numbers as decimal texts, joined by spaces
+-- ARGV[used+1]  prefix of the buckets
+-- ARGV[used+2]  time to live in milliseconds
+-- ARGV[used+3]  cap of a bucket ('0' for none)
+-- ARGV[used+4]  number of members of a full bucket to return
+-- ARGV[used+5]  band keys (4 bytes for each of n documents, joined)
+-- ARGV[used+6]  n document numbers as decimal texts, joined by spaces
 -- Returns {i, members, i, members, ...}: the row i (from 1 on) of each document whose bucket existed, and the members, the document
 --   among them; -i and some members where the bucket is full, so that the document is not inserted.
 local prefix, lifetime = ARGV[used + 1], tonumber(ARGV[used + 2])

@@ -2,7 +2,8 @@
 -- include: _fence
 -- ARGV[used+1]    prefix of the buckets; the content digest follows
 -- ARGV[used+2]    key of the removals: a hash with the number of calls so far ('count') and, for each cell of contents (the fifth byte
---                 of the digest, because the first four choose the slot), the value of 'count' at the last removal in the cell
+--                 of the digest, because the first four choose the slot), the value of 'count' at the last removal in the cell. A
+--                 repeated call counts twice, which does no harm.
 -- ARGV[used+3..]  for each document: content digest (16 bytes), number as decimal text
 -- Returns for each document 1 where it was a member of its bucket, else 0.
 local prefix, removals = ARGV[used + 1], ARGV[used + 2]

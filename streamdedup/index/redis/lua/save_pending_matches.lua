@@ -4,8 +4,9 @@
 -- ARGV[used+2]    time to live in milliseconds
 -- ARGV[used+3..]  for each position: its text, number m of fields, m times field and value (index/entries.py)
 -- Returns for each position {field, value, field, value, ...}: everything that is saved for it.
-local prefix, lifetime, result = ARGV[used + 1], ARGV[used + 2], {}
-local start = used + 3  -- of the arguments of a position
+local prefix, lifetime = ARGV[used + 1], ARGV[used + 2]
+local start = used + 3  -- where the arguments of a position start
+local result = {}
 while start <= #ARGV do
   local key = prefix .. ARGV[start]
   local fields_count = tonumber(ARGV[start + 1])

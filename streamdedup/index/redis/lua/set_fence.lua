@@ -1,6 +1,8 @@
 -- Take over a partition in one slot and return its announced attempt (rules 7 and 11 of docs/delivery.md).
--- KEYS     guard (index/redis/keys.py), the fence
--- ARGV[1]  value of the fence: '<generation>:<writer>'. A static member that comes back has the generation of the process before.
+-- KEYS[1]  guard (index/redis/keys.py)
+-- KEYS[2]  the fence
+-- ARGV[1]  value of the fence: '<generation>:<writer>'. A static member that comes back has the generation of the process before, so the
+--          generation alone would not distinguish the two.
 -- ARGV[2]  time to live in milliseconds: a deleted consumer group counts its generations from one again
 -- ARGV[3]  key of the announced attempt
 -- Returns the announced attempt as announce_attempt stores it ('' for none).
