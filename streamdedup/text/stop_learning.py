@@ -66,8 +66,8 @@ def learn_stop_shingles(
 
     ``texts`` are the documents, each a text and its source. Documents with the same shingles count once in each group,
     so that a text with many copies is no boilerplate. No stop shingle is missed: the counts are exact up to
-    `MOST_COUNTED`; beyond it `DocumentCounter` forgets the rarest shingles, and sources are
-    skipped that are so small that their stop shingles may be among these.
+    `MOST_COUNTED`; beyond it `DocumentCounter` forgets the rarest shingles, and sources are skipped that are so small
+    that their stop shingles may be among these.
 
     Of the options, `bag` and `stop_shingles` are ignored. Raises ValueError for a share outside (0, 1], and for one so
     small that a stop shingle of the whole sample may have been forgotten.
@@ -75,7 +75,8 @@ def learn_stop_shingles(
     if not 0 < share <= 1:
         raise ValueError(f"the share must be above 0 and at most 1, not {share}")
     plain = replace(options, bag=False, stop_shingles=frozenset())
-    shingler, sample, unread = Shingler(plain), _Sample(DocumentCounter(MOST_COUNTED)), iter(texts)
+    shingler, sample = Shingler(plain), _Sample(DocumentCounter(MOST_COUNTED))
+    unread = iter(texts)
     while batch := list(itertools.islice(unread, _BATCH_DOCUMENTS)):
         shingles = shingler.shingle([text for text, _ in batch])
         sample.add(shingles.hashes, shingles.offsets, [source or None for _, source in batch])
@@ -94,7 +95,8 @@ def learn_stop_shingles(
     for group in groups:
         counts |= {shingle: max(count, counts.get(shingle, 0)) for shingle, count in group.counts.items()}
     stops = StopShingles(counts, documents_count, share, described_options(plain))
-    return Learnt(stops, groups, len(sample.documents_by_group) - len(groups), least_source_documents)
+    small_sources = len(sample.documents_by_group) - len(groups)  # both count all documents as a group
+    return Learnt(stops, groups, small_sources, least_source_documents)
 
 
 @dataclass
@@ -150,8 +152,9 @@ class DocumentCounter:
         self._capacity = capacity
         #: Group << 32 | shingle, ascending.
         self._keys = np.empty(0, np.uint64)
-        #: By key: documents since the count began, and an upper bound of those before.
+        #: By key: documents since the count began.
         self._counts = np.empty(0, np.int64)
+        #: By key: an upper bound of the documents before the count began.
         self._missed = np.empty(0, np.int64)
         #: Upper bound of the documents of a group with a shingle that has no key in the group.
         self.forgotten_bound = 0

@@ -1,7 +1,8 @@
 """Files of stop shingles: boilerplate that many documents share, and that a profile leaves out.
 
-`stop_learning` learns them from a sample, `cli.stop_shingles` writes a file, and `settings.profile` reads it. A new
-option of shingles that changes hashes is added to `described_options`.
+`stop_learning` learns them from a sample, `cli.stop_shingles` writes a file, and `settings.profile` reads it. The file
+is fixed before the first document, so the pairs do not depend on the order of arrival. A new option of shingles that
+changes hashes is added to `described_options`.
 
 Format, UTF-8, version 1: a first line with the name of the format; lines `key = value` with the options of the shingles
 and the size of the sample; an empty line; then one line for each shingle, ascending: the hash as eight hexadecimal
