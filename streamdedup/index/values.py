@@ -46,7 +46,8 @@ class Fence:
         incarnation: Topic incarnation, counted for this partition.
         is_recreated: Whether the call that returned this fence began the incarnation.
         has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. With a
-            committed offset, records below the high-water mark mean that an operator has set the offset back.
+            committed offset, records below the high-water mark mean that an operator has set the offset back; without
+            one, nothing explains such records.
     """
 
     partition: Partition

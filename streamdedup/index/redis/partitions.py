@@ -14,7 +14,8 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import UNKNOWN_BROKER_STATE, AnnouncedAttempt, BrokerState, Fence, Fences, PartitionState
 from streamdedup.position import Partition, PartitionIncarnation, Position
 
-#: Time to live of a fence that is not renewed. For this time a consumer group that was deleted is refused.
+#: Time to live of a fence that is not renewed. A daemon that is frozen for longer wakes up without fences. A consumer
+#: group that was deleted begins again at generation 1, and is refused for this time.
 FENCE_LIFETIME_MS = 7 * 86_400_000
 #: Largest number of records whose pending matches a fence deletes; those of further records expire. A daemon that dies
 #: between commit and ``finish`` leaves one batch, and this number covers several of the largest.
