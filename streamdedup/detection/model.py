@@ -55,6 +55,8 @@ class DetectorOptions:
         recall_from: Similarity from which pairs are promised; the detector does not read it.
         window_ms: Greatest difference between the record times in a pair.
         silent_until_ms: Documents with earlier record times form no pairs among themselves.
+        label_bytes: Most UTF-8 bytes in a label; 0 for no captions (``captions``).
+        default_scope: Scope for documents without one; None where each needs one.
         compares_redeliveries: Whether a document that the index has with the same text is compared again. True in an
             index that a program writes: a call that failed between entries and buckets is repeated at new positions.
             False for Kafka, where a record returns at its own position and counts as a replay.
