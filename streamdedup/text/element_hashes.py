@@ -29,7 +29,8 @@ _WIDE = 0x1F83D9ABFB41BD6B
 
 #: Words of a token, after the first, that are hashed one by one; further words, of few tokens, are hashed together.
 _WORD_STEPS = 4
-#: Largest share of tokens with several UTF-16 units with which those of the others are looked up in a table.
+#: Largest share of tokens with several UTF-16 units for which the hashes of the others are looked up in a table. Where
+#: more tokens have several units, as in Thai, it is faster to compute the hashes of all tokens.
 _MOST_SEVERAL_UNITS = 0.2
 #: Last code point that is one unit of UTF-16.
 LAST_UNIT = 0xFFFF
