@@ -16,7 +16,10 @@ from streamdedup.position import Partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexParameters:
-    """Parameters of a profile's index, the same for all its processes; a ``bucket_cap`` of None is no limit."""
+    """Parameters of a profile's index, the same for all its processes.
+
+    ``bands`` is at least 1; a ``bucket_cap`` of None is no limit.
+    """
 
     fingerprint: Fingerprint
     bands: int
@@ -109,7 +112,7 @@ class Backend(AbstractContextManager["Backend", None], Protocol):
         """Say where the index is and which settings decide it, for the operator."""
 
     def servers(self) -> Sequence[ServerFacts]:
-        """Return the facts of the servers; raise unless they are as in the settings."""
+        """Return the facts of the servers; raise ``StoreMisconfigured`` unless they are as in the settings."""
 
     def require_usable(self) -> list[str]:
         """Raise unless the servers accept writes and keep every key (a part of ``findings``); return warnings."""

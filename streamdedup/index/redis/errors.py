@@ -27,7 +27,15 @@ _TEMPORARY = (
 )
 #: Beginnings of error replies, likewise.
 _TEMPORARY_REPLIES = (
-    *("MISCONF", "NOREPLICAS", "LOADING", "BUSY", "OOM", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"),
+    "MISCONF",
+    "NOREPLICAS",
+    "LOADING",
+    "BUSY",
+    "OOM",
+    "READONLY",
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "TRYAGAIN",
     "max number of clients",  # of a cluster node; that of a single server is a ``ConnectionError`` in redis-py 8.1
 )
 #: Texts of newer and older servers for a script that may not call a command or use a key.
@@ -56,7 +64,8 @@ def translated(
 ) -> Iterator[None]:
     """Raise ``StoreUnavailable`` or ``StoreMisconfigured`` in place of the errors of the client.
 
-    ``address`` names the server, which time-outs do not; ``new_login_setting`` is that of ``servers.Connections``.
+    ``address`` returns the address of the server, which time-outs lack; None for several servers.
+    ``new_login_setting`` is that of ``servers.Connections``.
     """
     try:
         yield
