@@ -102,7 +102,8 @@ class _ProbeHandler(BaseHTTPRequestHandler):
         self._respond(with_body=False)
 
     def _respond(self, *, with_body: bool) -> None:
-        path, content_type = self.path.partition("?")[0], "text/plain"
+        path = self.path.partition("?")[0]
+        content_type = "text/plain"
         if path == "/metrics":
             status, content_type, body = 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
         elif path in self._probes:

@@ -109,8 +109,8 @@ class DocumentStore(EntryReading, Protocol):
         """Insert each document in its bucket in each band and read the other members, atomically for each bucket.
 
         Documents are inserted in order, so a later one finds an earlier one in the same call. A bucket at its cap takes
-        no further member, keeps its time to live, and returns at most ``SHOWN_OF_FULL`` of its members;
-        a member gets all others.
+        no further member, keeps its time to live, and returns at most ``SHOWN_OF_FULL`` of its members; a
+        member gets all others.
         """
 
     def remove_from_buckets(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> None:

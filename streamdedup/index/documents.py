@@ -50,8 +50,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
         tail: 64-bit hashes of the last k - 1 elements, or fewer in a short text, where k is the shingle length. From
             these hashes an append computes the shingles that reach over the present end of the text.
         stop_only: Whether all shingles are stop shingles; the sketch then consists of these.
-        first_digest: Text digest before the first append, without a scope, 16 bytes; None without. In pair
-            keys, so that an append repeats no alert.
+        first_digest: Text digest before the first append, without a scope, 16 bytes; None without. In pair keys, so
+            that an append repeats no alert.
         incarnation: Name of the incarnation of a document, 8 bytes; None for the first. Pair keys contain this name, so
             that a document that was deleted and inserted again is alerted again.
         source: Hash of the document's source, ``SOURCE_BYTES`` long; None where the source is not known.

@@ -40,7 +40,8 @@ _HAS_SOURCE = 2
 DIGEST_RANGE: Final = (1, 16)
 #: First byte, digest, record time, offset; the same and the length of the partition.
 _HEAD, _HEAD_AND_LENGTH = struct.Struct(">B16sqq"), struct.Struct(">B16sqqH")
-_NUMBER, _LENGTH = struct.Struct(">q"), struct.Struct(">H")
+_NUMBER = struct.Struct(">q")
+_LENGTH = struct.Struct(">H")
 #: Flags, tokens, elements, hashes in the tail, distinct shingles.
 _CONTENT = struct.Struct("<BHHBI")
 #: By number of hashes in the tail: the tail; the fields of ``_CONTENT`` and the tail.

@@ -67,8 +67,9 @@ class MemoryIndex(MemoryPartitions):
         self._copies: ExpiringDict[bytes, dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
         #: By the number of the first document.
         self._cluster_sets: ExpiringDict[int, ClusterSet] = ExpiringDict(lifetime_ms, now_ms)
-        #: Removals of copies so far; and by ``_cell`` of contents, their number at the last removal in the cell.
+        #: Removals of copies so far.
         self._removals_count = 0
+        #: By ``_cell`` of contents: the number of removals at the last one in the cell.
         self._last_removals: dict[int, int] = {}
         self._claims: ExpiringDict[bytes, Position] = ExpiringDict(lifetime_ms and claim_lifetime(lifetime_ms), now_ms)
 

@@ -24,8 +24,8 @@ _LOOK_ALIKES: Final = Path(__file__).with_name("look_alikes.txt")
 _COMMAS: Final = dict(zip("\u0219\u021b", "\u015f\u0163", strict=True))
 #: Letters of Azerbaijani that older texts write with the Cyrillic or the turned e.
 _SCHWAS: Final = dict.fromkeys("\u04d9\u01dd", "\u0259")
-#: Consonants without vowel that older encodings write as letter, virama and joiner, which is
-#: ignored: the chillus of Malayalam, khanda ta of Bengali.
+#: Consonants without vowel that older encodings write as letter, virama and joiner, which is ignored: the chillus of
+#: Malayalam, khanda ta of Bengali.
 FINAL_CONSONANTS: Final = {
     "\u0d7a": "\u0d23\u0d4d",
     "\u0d7b": "\u0d28\u0d4d",

@@ -84,8 +84,8 @@ def _shingles_from(hashes: UInt64s, size: int) -> UInt32s:
 def _shingle_sums(hashes: UInt64s, size: int) -> UInt64s:
     """Return sum over j < size of COMBINER^j * hashes[i + j] for each i that has all of them.
 
-    For each binary digit of `size` after the first, the sums become twice as long, and longer by one if the
-    digit is 1. Size 5, 101 in binary: sums over 1, 2, 4 and 5 elements.
+    For each binary digit of `size` after the first, the sums become twice as long, and longer by one if the digit is 1.
+    Size 5, 101 in binary: sums over 1, 2, 4 and 5 elements.
     """
     sums, length = hashes, 1
     for digit in f"{size:b}"[1:]:

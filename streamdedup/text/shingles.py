@@ -38,8 +38,10 @@ ALGORITHM = 1
 
 #: Characters in one chunk of texts, so that the arrays stay in the second-level cache. Measured on Reuters.
 _CHUNK_CHARACTERS = 1 << 17
-#: Top bits in the quick first tests of `HashSet`; stop shingles may be tens of thousands.
-_STOP_WORD_BITS, _STOP_SHINGLE_BITS = 12, 20
+#: Top bits of a token hash in the quick first test for stop words (`HashSet`).
+_STOP_WORD_BITS = 12
+#: Top bits of a shingle hash in the quick first test for stop shingles, of which there may be tens of thousands.
+_STOP_SHINGLE_BITS = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,9 @@ class RedisBuckets(RedisPart):
         outside = near_capacity or FoundNearCapacity((), {})  # documents outside the batch
         groups = by_slot(self._keys.digest_slot(digest) for _, digest in documents)
         outside_groups = by_slot(self._keys.digest_slot(digest) for _, digest in outside.documents)
-        slots, calls, encoded_fences = list(outside_groups | groups), [], self._encode_fences(fences)
+        slots = list(outside_groups | groups)
+        encoded_fences = self._encode_fences(fences)
+        calls = []
         for slot in slots:
             outside_documents = [outside.documents[row] for row in outside_groups.get(slot, [])]
             inserted = outside_documents + [documents[row] for row in groups.get(slot, [])]

@@ -70,7 +70,9 @@ class RedisEntries(RedisPart):
         10). A master of both slots that loses removals in a failover loses this later call too, and refuses the
         entries. A removal that is lost on another master leaves a number in its bucket, a hint that expires.
         """
-        removal, calls, encoded_fences = f"remove_{self.options.bucket_layout}", [], self._encode_fences(fences)
+        removal = f"remove_{self.options.bucket_layout}"
+        encoded_fences = self._encode_fences(fences)
+        calls = []
         for slot in by_slot(self._keys.entry_slot(entry.number) for entry in entries):
             no_documents = [self._keys.buckets_prefix(slot), self.options.lifetime_ms, b"", b""]
             calls.append(self._fenced_call(removal, slot, encoded_fences, no_documents))
