@@ -20,12 +20,18 @@ from streamdedup.index.values import NEARLY_FULL
 
 #: A call of each command that the daemon needs and the checks do not call themselves; "@" becomes a guard.
 PROBES = (
-    "ping", "time", "exists @", "unlink @", "rename @ @", "pexpire @ 1", "pexpireat @ 1",
-    "get @", "set @ 0", "mget @", "pfadd @ 0", "pfcount @",
-    "sadd @ 0", "srem @ 0", "scard @", "smembers @", "srandmember @",
-    "zadd @ 1 0", "zrem @ 0", "zremrangebyrank @ 0 0", "zrevrange @ 0 0",
-    "hsetnx @ 0 0", "hset @ 0 0", "hget @ 0", "hdel @ 0", "hgetall @", "hlen @",
-)  # fmt: skip
+    # Server and keys
+    *("ping", "time"),
+    *("exists @", "unlink @", "rename @ @", "pexpire @ 1", "pexpireat @ 1"),
+    # Strings and HyperLogLogs
+    *("get @", "set @ 0", "mget @"),
+    *("pfadd @ 0", "pfcount @"),
+    # Sets and sorted sets
+    *("sadd @ 0", "srem @ 0", "scard @", "smembers @", "srandmember @"),
+    *("zadd @ 1 0", "zrem @ 0", "zremrangebyrank @ 0 0", "zrevrange @ 0 0"),
+    # Hashes
+    *("hsetnx @ 0 0", "hset @ 0 0", "hget @ 0", "hdel @ 0", "hgetall @", "hlen @"),
+)
 #: The further commands of a daemon that rebuilds a lost index by itself.
 REBUILD_PROBES = ("scan 0 count 1",)
 #: Oldest server version, the first with NX and GET together in SET.
