@@ -12,7 +12,7 @@ keys are divided between two nodes; a script would not find a key on the other n
 time. So each call declares a *guard*, a key that never exists: meanwhile both nodes refuse calls with such a key.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
 import numpy as np
@@ -21,15 +21,6 @@ from numpy.typing import NDArray
 from streamdedup.index.entries import encode_number
 from streamdedup.index.values import BandKeys
 from streamdedup.position import Partition, PartitionIncarnation, Position
-
-
-def _slot_key(letter: bytes) -> Callable[["Keys", int], bytes]:
-    """Return a method that returns the key of a kind in a slot, or the prefix of the keys that scripts build."""
-    return lambda keys, slot: keys.tags[slot] + letter
-
-
-def _partition_key(letter: bytes) -> Callable[["Keys", int, Partition], bytes]:
-    return lambda keys, slot, partition: keys.tags[slot] + letter + str(partition).encode()
 
 
 class Keys:
@@ -41,11 +32,11 @@ class Keys:
     def __init__(self, namespace: str, bands: int, shards: int = 1, *, in_staging: bool = False) -> None:
         self.slots_count = bands * shards
         self._shards = shards
-        self.tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(self.slots_count)]
-        self.staging = self.tags[0] + b"staging"
-        self.fingerprint = self.tags[0] + b"fingerprint"
+        self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(self.slots_count)]
+        self.staging = self._tags[0] + b"staging"
+        self.fingerprint = self._tags[0] + b"fingerprint"
         self.existence = self.staging if in_staging else self.fingerprint
-        self.dropping = self.tags[0] + b"dropping"
+        self.dropping = self._tags[0] + b"dropping"
 
     # Slots
 
@@ -70,36 +61,60 @@ class Keys:
             if rows.size:
                 yield slot, rows, big_endian[rows, band].tobytes()
 
-    # Keys
+    # Keys, and prefixes of the keys that scripts build
 
-    guard = _slot_key(b"x")
-    buckets_prefix = _slot_key(b"b")
-    copies_prefix = _slot_key(b"d")
-    copy_removals = _slot_key(b"q")
-    entries_prefix = _slot_key(b"r")
-    cluster_sets_prefix = _slot_key(b"g")
-    claim_pages_prefix = _slot_key(b"c")
-    claim_catalogue = _slot_key(b"k")
-    pending_matches_prefix = _slot_key(b"p")
-    fence = _partition_key(b"f")
-    announced = _partition_key(b"a")
+    def guard(self, slot: int) -> bytes:
+        """Return the guard: a key that never exists."""
+        return self._tags[slot] + b"x"
+
+    def buckets_prefix(self, slot: int) -> bytes:
+        """Return the prefix of buckets; the rest depends on the layout."""
+        return self._tags[slot] + b"b"
+
+    def copies_prefix(self, slot: int) -> bytes:
+        return self._tags[slot] + b"d"
+
+    def copy_removals(self, slot: int) -> bytes:
+        return self._tags[slot] + b"q"
+
+    def entries_prefix(self, slot: int) -> bytes:
+        return self._tags[slot] + b"r"
 
     def entry(self, number: int) -> bytes:
         return self.entries_prefix(self.entry_slot(number)) + encode_number(number)
 
+    def cluster_sets_prefix(self, slot: int) -> bytes:
+        return self._tags[slot] + b"g"
+
+    def claim_pages_prefix(self, slot: int) -> bytes:
+        return self._tags[slot] + b"c"
+
+    def claim_catalogue(self, slot: int) -> bytes:
+        return self._tags[slot] + b"k"
+
+    def pending_matches_prefix(self, slot: int) -> bytes:
+        """Return the prefix of pending matches; the text of the position follows (``Position.key``)."""
+        return self._tags[slot] + b"p"
+
     def pending_matches(self, position: Position) -> bytes:
         return self.pending_matches_prefix(self.partition_slot(position.partition_incarnation)) + position.key.encode()
 
+    def fence(self, slot: int, partition: Partition) -> bytes:
+        return self._tags[slot] + b"f" + str(partition).encode()
+
+    def announced(self, slot: int, partition: Partition) -> bytes:
+        return self._tags[slot] + b"a" + str(partition).encode()
+
     def fenced_call_keys(self, slot: int, partitions: Sequence[bytes], writer: bytes, call_slot: int) -> list[bytes]:
         """Return the keys for ``lua/_fence.lua``: the guard, the fences, and the number of the writer's last call."""
-        tag = self.tags[slot]  # for each call of a batch: keys of the guard and the fences, written out for speed
-        return [tag + b"x", *map((tag + b"f").__add__, partitions), self.tags[call_slot] + b"o" + writer]
+        tag = self._tags[slot]  # for each call of a batch: keys of the guard and the fences, written out for speed
+        return [tag + b"x", *map((tag + b"f").__add__, partitions), self._tags[call_slot] + b"o" + writer]
 
     def high_water_mark(self, partition: Partition) -> bytes:
-        return self.tags[0] + b"m" + str(partition).encode()
+        return self._tags[0] + b"m" + str(partition).encode()
 
     def document_count(self, time_slice: int) -> bytes:
-        return self.tags[0] + b"h%d" % time_slice
+        return self._tags[0] + b"h%d" % time_slice
 
 
 def by_slot(slots: Iterable[int]) -> dict[int, list[int]]:
