@@ -36,6 +36,22 @@ class InsertedVersion(NamedTuple):
     previous: IndexEntry | None = None
 
 
+class Appended(NamedTuple):
+    """The result of appends.
+
+    Attributes:
+        versions: A version for each append to a document that exists. A replayed append has the stored entry, a
+            superseded one an entry without digest and content.
+        refused: Appends that can never be processed.
+        missing_positions: Positions of the appends that found no document at the first attempt
+            (``missing_at_first_attempt``).
+    """
+
+    versions: Sequence[InsertedVersion] = ()
+    refused: Sequence[tuple[Document, MessageError]] = ()
+    missing_positions: Sequence[Position] = ()
+
+
 class Appender:
     """Computes the entries after appends, in the index of one profile."""
 
@@ -45,19 +61,13 @@ class Appender:
         self._shingler = shingler
         self._sketcher = sketcher
 
-    def append(
-        self, appends: Sequence[Document], fences: Mapping[Partition, Fence]
-    ) -> tuple[list[InsertedVersion], list[tuple[Document, MessageError]], list[Position]]:
+    def append(self, appends: Sequence[Document], fences: Mapping[Partition, Fence]) -> Appended:
         """Compute the entries after appends, at most one for each document.
 
         The entries are stored later, because the stored versions have to be removed from their buckets first.
-
-        Returns a version for each append to a document that exists (a replayed append has the stored entry, a
-        superseded one an entry without digest and content), the refused appends, and the positions of those that found
-        no document at the first attempt (``missing_at_first_attempt``).
         """
         if not appends:
-            return [], [], []
+            return Appended()
         numbers = [document_number(self._profile, document.id) for document in appends]
         entries = self._store.get_entries(numbers)
         stored = [entries.get(number) for number in numbers]
@@ -80,7 +90,7 @@ class Appender:
                 versions.append(self._version(document, entry, state))
             except MessageError as error:
                 refused.append((document, error))
-        return versions, refused, sorted(missing_at_first)
+        return Appended(versions, refused, sorted(missing_at_first))
 
     def _version(self, document: Document, entry: IndexEntry, state: InsertState | None) -> InsertedVersion:
         """Return the version of an append; raise MessageError to refuse it."""

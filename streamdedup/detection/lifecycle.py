@@ -56,9 +56,9 @@ class Lifecycle:
         """
         fence_list = list(fences.values())
         inserted = self._insert_entries(prepared, fence_list)
-        appended, refused, missing_positions = self._appender.append(prepared.appends, fences)
-        band_keys, skips = self._with_appended(prepared, [version.entry for version in appended])
-        versions = [*inserted, *appended]
+        appended = self._appender.append(prepared.appends, fences)
+        band_keys, skips = self._with_appended(prepared, [version.entry for version in appended.versions])
+        versions = [*inserted, *appended.versions]
         self._replace([version for version in versions if version.state is InsertState.REPLACED], fence_list)
         compares = self._options.compares_redeliveries
         collisions = [
@@ -77,8 +77,8 @@ class Lifecycle:
                 for row, version in enumerate(versions)
                 if row not in skips and (version.state in _LOOKED_UP_STATES or _is_compared_again(version, compares))
             ],
-            refused=[*refused, *collisions],
-            missing_positions=missing_positions,
+            refused=[*appended.refused, *collisions],
+            missing_positions=appended.missing_positions,
         )
 
     def _insert_entries(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertedVersion]:
