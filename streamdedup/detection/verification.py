@@ -39,6 +39,20 @@ class RowMatches(NamedTuple):
     unmatched: AbstractSet[bytes] = frozenset()
 
 
+class _NearDuplicates(NamedTuple):
+    """The near-duplicates among candidates.
+
+    Attributes:
+        matches: Pair key and match by pair.
+        suppressed_by: Rule that suppresses a match, by pair.
+        known_keys: By known row the keys of the pairs with all candidates that exist.
+    """
+
+    matches: dict[Pair, tuple[bytes, Match]]
+    suppressed_by: dict[Pair, SuppressionRule]
+    known_keys: Mapping[int, set[bytes]]
+
+
 class Verifier:
     """Finds the near-duplicates among candidates, whose entries are read in chunks."""
 
@@ -102,16 +116,9 @@ class Verifier:
         candidates: Mapping[int, Sequence[int]],
         read_before: Mapping[int, IndexEntry],
         known_rows: Collection[int],
-    ) -> tuple[dict[Pair, tuple[bytes, Match]], dict[Pair, SuppressionRule], dict[int, set[bytes]]]:
-        """Read the candidates of all rows in chunks, and compare them.
-
-        Returns the matches with their pair keys, the rules that suppress some of them, and for each known row the keys
-        of the pairs with all candidates that exist.
-        """
-        rows_of: dict[int, list[int]] = defaultdict(list)  # by candidate
-        for row, numbers in candidates.items():
-            for number in numbers:
-                rows_of[number].append(row)
+    ) -> _NearDuplicates:
+        """Read the candidates of all rows in chunks, and compare them."""
+        rows_of = _rows_by_candidate(candidates)
         matches: dict[Pair, tuple[bytes, Match]] = {}
         suppressed_by: dict[Pair, SuppressionRule] = {}
         known_keys: dict[int, set[bytes]] = defaultdict(set)
@@ -123,8 +130,18 @@ class Verifier:
                     rule = self._options.suppression.rule(entries[row].content, chunk[number].content)
                     if rule is not None:
                         suppressed_by[row, number] = rule
-            for number, candidate in chunk.items() if known_rows else ():  # most batches have no known rows
+            if not known_rows:  # as in most batches
+                continue
+            for number, candidate in chunk.items():
                 for row in rows_of[number]:
                     if row in known_rows:
                         known_keys[row].add(pair_key(pair_side(entries[row]), pair_side(candidate)))
-        return matches, suppressed_by, known_keys
+        return _NearDuplicates(matches, suppressed_by, known_keys)
+
+
+def _rows_by_candidate(candidates: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    rows_of: dict[int, list[int]] = defaultdict(list)
+    for row, numbers in candidates.items():
+        for number in numbers:
+            rows_of[number].append(row)
+    return rows_of
