@@ -20,7 +20,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -93,11 +93,24 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
     )
 
 
+class _ParsedEntry(NamedTuple):
+    """A decoded index entry except for its sketch.
+
+    Attributes:
+        entry_arguments: Those of ``IndexEntry`` before the content.
+        content_arguments: Those of ``Content`` after the sketch.
+    """
+
+    entry_arguments: tuple[int, str, bytes, Position, int, int]
+    content_arguments: tuple[Any, ...]
+    sketch: StoredSketch
+
+
 def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[IndexEntry]:
     """Decode index entries, which share no memory with ``stored``; raise ``ValueError`` for a damaged one."""
     parsed = [_parse_entry(number, data) for number, data in zip(numbers, stored, strict=True)]
     try:
-        sketches = decode_sketches([sketch for _, _, sketch in parsed])
+        sketches = decode_sketches([entry.sketch for entry in parsed])
     except ValueError as error:
         if len(parsed) > 1:
             # Decoded alone, the damaged sketch raises an error that names its entry.
@@ -105,16 +118,13 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
                 decode_entries([number], [data])
         raise ValueError(f"index entry {numbers[0]} is damaged: {error}") from error
     return [
-        IndexEntry(*entry_arguments, Content(sketch, *content_arguments))
-        for (entry_arguments, content_arguments, _), sketch in zip(parsed, sketches, strict=True)
+        IndexEntry(*entry.entry_arguments, Content(sketch, *entry.content_arguments))
+        for entry, sketch in zip(parsed, sketches, strict=True)
     ]
 
 
-_EntryArguments = tuple[int, str, bytes, Position, int, int]
-
-
-def _parse_entry(number: int, data: bytes) -> tuple[_EntryArguments, tuple[Any, ...], StoredSketch]:
-    """Return the ``IndexEntry`` arguments before the content, those of ``Content`` after the sketch, and the sketch."""
+def _parse_entry(number: int, data: bytes) -> _ParsedEntry:
+    """Decode all but the sketch."""
     # Empty data fails at the first ``unpack_from``.
     if data and data[0] >> 4 != LAYOUT:
         raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {LAYOUT}")
@@ -138,7 +148,7 @@ def _parse_entry(number: int, data: bytes) -> tuple[_EntryArguments, tuple[Any, 
         content, sketch = _parse_content(data, id_end, end, source)
     except (struct.error, ValueError) as error:
         raise ValueError(f"index entry {number} is damaged: {error}") from error
-    return (number, document_id, digest, position, time_ms, cluster), content, sketch
+    return _ParsedEntry((number, document_id, digest, position, time_ms, cluster), content, sketch)
 
 
 def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> tuple[tuple[Any, ...], StoredSketch]:
