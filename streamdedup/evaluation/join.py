@@ -86,8 +86,12 @@ class _RankedSets(NamedTuple):
         return np.diff(self.offsets)
 
 
-#: A set's row, the lower rows of the sets similar to it, and their similarities.
-_SimilarSets = tuple[int, NDArray[np.int64], NDArray[np.float64]]
+class _SimilarSets(NamedTuple):
+    """A set's row, and the lower rows of the sets similar to it."""
+
+    row: int
+    similar_rows: NDArray[np.int64]
+    similarities: NDArray[np.float64]
 
 
 def join(
@@ -150,7 +154,7 @@ def _with_similar_sets(
             similarities = _similarities(sets, row, candidates, measure, is_member)
             near = similarities >= threshold
             if near.any():
-                yield row, candidates[near], similarities[near]
+                yield _SimilarSets(row, candidates[near], similarities[near])
         progress(high - low)
 
 
