@@ -5,7 +5,7 @@ offsets before the partition states: an attempt is announced before it is commit
 commit that was read. ``recovery`` and ``rebuild`` react to the losses. A change must pass ``tests/simulation``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, is_renewed, lineage_of
@@ -56,26 +56,42 @@ def losses_between(
     committed_offsets: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]
 ) -> list[Loss]:
     """Return the committed offsets that an index does not know; ``states`` are its states of the same partitions."""
-    # The latest lineage that all slots of a partition have announced.
-    lineage = max((lineage_of(state.least_announced) for state in states.values()), default=0)
-    # Time of the latest commit that the index knows. None also where the slots of a partition differ in lineage: a slot
-    # may have gone back to a time before the last rebuild.
-    is_mixed = any(lineage_of(state.least_announced) != lineage_of(state.latest_announced) for state in states.values())
-    times_ms = [attempt_ms(state.committed_id) for state in states.values() if state.committed_id]
-    latest_ms = None if is_mixed else max(times_ms, default=None)
-    # Whether the index has only the attempts that `index prepare` or a rebuild announced.
-    is_unused = all(is_renewed(state.least_announced, state.committed_id) for state in states.values())
+    commits = _known_commits(states.values())
     losses = []
     for partition, state in states.items():
         committed_offset = committed_offsets[partition]
         reason = loss_reason(partition, committed_offset, state)
         if reason is not None:
-            gap = _gap(committed_offset, state, lineage, latest_ms)
+            gap = _gap(committed_offset, state, commits)
             # An index that was just rebuilt in place is unused too, but its daemons commit in its own lineage. The
             # lineage of a prepared index is later than all commits.
-            is_earlier = lineage_of(attempt_id_of(committed_offset)) < lineage
-            losses.append(Loss(partition, committed_offset, reason, gap, is_unused and gap is not None and is_earlier))
+            is_earlier = lineage_of(attempt_id_of(committed_offset)) < commits.lineage
+            is_switch = commits.is_unused and gap is not None and is_earlier
+            losses.append(Loss(partition, committed_offset, reason, gap, is_switch))
     return losses
+
+
+class _KnownCommits(NamedTuple):
+    """The traces of commits in an index.
+
+    Attributes:
+        lineage: The latest lineage that all slots of a partition have announced.
+        latest_ms: Time of the latest commit, milliseconds since the epoch; None without one, or where the slots of a
+            partition differ in lineage: a slot may have gone back to a time before the last rebuild.
+        is_unused: Whether the index has only the attempts that ``index prepare`` or a rebuild announced.
+    """
+
+    lineage: int
+    latest_ms: int | None
+    is_unused: bool
+
+
+def _known_commits(states: Collection[PartitionState]) -> _KnownCommits:
+    lineage = max((lineage_of(state.least_announced) for state in states), default=0)
+    times_ms = [attempt_ms(state.committed_id) for state in states if state.committed_id]
+    is_mixed = any(lineage_of(state.least_announced) != lineage_of(state.latest_announced) for state in states)
+    is_unused = all(is_renewed(state.least_announced, state.committed_id) for state in states)
+    return _KnownCommits(lineage, None if is_mixed else max(times_ms, default=None), is_unused)
 
 
 def loss_reason(partition: Partition, committed_offset: CommittedOffset, state: PartitionState) -> str | None:
@@ -92,25 +108,26 @@ def loss_reason(partition: Partition, committed_offset: CommittedOffset, state: 
     return None
 
 
-def _gap(committed_offset: CommittedOffset, state: PartitionState, lineage: int, latest_ms: int | None) -> Gap | None:
-    """Return the gap; None if the index as a whole is lost. ``lineage`` and ``latest_ms`` are those of the index.
+def _gap(committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits) -> Gap | None:
+    """Return the gap; None if the index as a whole is lost.
 
     The gap begins at the least start of the attempts that were last announced in slots without the commit. Without such
     an attempt the slot has gone back to a time before the partition was read, and the gap begins at offset 0; so it
     does in a topic that was created again, to which the attempt may not belong.
     """
     attempt_id = attempt_id_of(committed_offset)
-    if latest_ms is None or not attempt_id:
-        return None  # or another program has committed the offset
-    if lineage_of(attempt_id) > lineage:
+    # The index knows of no commit or has slots of different lineages, or another program has committed the offset.
+    if commits.latest_ms is None or not attempt_id:
+        return None
+    if lineage_of(attempt_id) > commits.lineage:
         # The index is from before its last rebuild, or a later index was used since, whose claims are not in this one.
         return None
     if state.high_water_mark is None:
-        return Gap(0, latest_ms)
+        return Gap(0, commits.latest_ms)
     if state.incarnation != committed_offset.incarnation:
         return None  # the high-water mark belongs to another incarnation of the topic
     # An announced attempt does not say of which incarnation of the topic its start is.
     start = 0 if state.incarnation else state.gap_start(attempt_id)
     if committed_offset.offset <= start:
         return None  # a gap without records, and still the index does not know the commit
-    return Gap(start, latest_ms)
+    return Gap(start, commits.latest_ms)
