@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from streamdedup.detection.clusters import Clusters, Member
 from streamdedup.detection.model import DetectorOptions
+from streamdedup.index.cluster_sets import ClusterSet
 from streamdedup.index.documents import Content, IndexEntry, deletion_marker
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition, Position
@@ -80,3 +81,13 @@ class TestClusters:
         joined = self.clusters.join(members, self.fences)
         assert [(first.id, size) for first, size, *_ in joined] == [(FIRST.id, 3), (FIRST.id, 3)]
         assert self.clusters.join(members, self.fences) == joined
+
+
+def test_a_cluster_set_is_read_with_its_first_document_and_changes_only_when_that_is_added():
+    members = ClusterSet(1)
+    members.add(BEST)
+    assert members.with_first(FIRST).numbers == [1, 2]
+    assert members.numbers == [2]
+    assert members.with_first(deletion_marker(1, FIRST.position, 0)).numbers == [2]
+    members.add_first(FIRST)
+    assert members.numbers == [1, 2]
