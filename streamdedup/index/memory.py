@@ -2,6 +2,8 @@
 
 Commands on files (``cli.collection``) and ``library`` construct it; the server of the simulation extends it, and uses
 its private attributes (tests/simulation/server.py). ``index.contract`` explains the conditions.
+
+Hits are not specified here: ``values.HitsBuilder`` counts them for both indexes, and tests/contract names their values.
 """
 
 import math
