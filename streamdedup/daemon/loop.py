@@ -242,7 +242,7 @@ class Loop:
         is_member = bool(batch) or source.generation() is not None  # during a rebalance polls return nothing
         # A member without partitions is settled if it was assigned some before (`rebalances_count`), or is a spare. A
         # new member has none until others give partitions away; the client does not report this empty assignment.
-        is_settled = source.assigned() or source.stats().rebalances_count or self.readiness.is_spare()
+        is_settled = bool(source.assigned() or source.stats().rebalances_count or self.readiness.is_spare())
         if is_member and is_settled:
             if self.readiness.awaited is not None:
                 log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
