@@ -39,7 +39,7 @@ Progress = Callable[[str, int, int], None]
 class RebuildTarget:
     """Index, profile and input topics in a rebuild; the pipeline is on the staging index.
 
-    ``lifetime_ms`` is that of entries, ``markers_ms`` that of the markers of deletions; None for no limit.
+    ``lifetime_ms`` is that of entries, ``markers_ms`` that of the markers of deletions; both None for no limit.
     """
 
     staging: StagingIndex
@@ -98,10 +98,10 @@ class RebuildRun:
             partition: attempt_ms(attempt_id) if attempt_id else clock.now_ms()
             for partition, attempt_id in self._committed_ids.items()
         }
-        #: Where the gap begins, in the partitions that still have a committed offset.
+        #: Where the gap begins; without the gaps of partitions whose committed offset Kafka has deleted since.
         self._starts = {partition: gap.start for partition, gap in self._gaps.items() if partition in self._ends}
-        #: Time from which on alerts are read for the gaps: ``since_ms``, the same for all gaps. As the daemon's clock
-        #: may have been wrong, ``_survey_gaps`` lowers it to the earliest record time.
+        #: Time from which on alerts are read for the gaps. As the clock behind ``since_ms`` may have been wrong,
+        #: ``_survey_gaps`` lowers it to the earliest record time.
         self._alerts_ms = min((gap.since_ms for gap in self._gaps.values()), default=0)
         self._generation = generation
         self._attempt_ids = AttemptIds()
@@ -118,15 +118,12 @@ class RebuildRun:
         self._staging.extend_lease()  # raises if another process has taken the rebuild over
         # 3. Fence and replay.
         fences = self._fence_committed()
-        count = 0
-        if not self.is_whole:
-            filled_count = self._fill_gaps(fences, now_ms)
-            if filled_count is None:
+        count = None if self.is_whole else self._fill_gaps(fences, now_ms)
+        if count is None:  # the whole index
+            if not self.is_whole:
                 fences = self._give_up_gaps()  # sets `is_whole`
-            else:
-                count = filled_count
-        if fences and self.is_whole:  # without fences nothing is committed, and nothing is to be replayed
-            count = self._replay_window(fences, now_ms)
+            # Without fences nothing is committed, and nothing is to be replayed.
+            count = self._replay_window(fences, now_ms) if fences else 0
         # 4. Seed. Also without commits: Kafka may have deleted the offsets of the group, and records are read again.
         self._seed(duplicates_topic, list(fences.values()))
         if fences:
@@ -144,8 +141,8 @@ class RebuildRun:
         fences = {}
         for partition, committed_offset in self._committed_offsets.items():
             self._tick()
-            # `fence` raises `IndexLost` if a slot lacks the committed attempt, as here. So it gets one that all slots
-            # know. The announced attempts stay: if this process ends now, the next one still sees the gap.
+            # Here a slot may lack the committed attempt, for which `fence` would raise `IndexLost`: pass one that all
+            # slots know. The announced attempts do not change: if this process ends, the next one still sees the gap.
             known_id = states[partition].known_id
             in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
             fences[partition] = self._fence(partition, committed_offset.offset, known_id, in_kafka)
@@ -165,8 +162,8 @@ class RebuildRun:
         if not self._survey_gaps(fences, now_ms):
             return None
         count = self._replay(self._gap_batches(), fences)
-        # Fewer records than offsets: transaction markers have taken offsets, or Kafka has deleted records of the gap
-        # before the replay or during it, perhaps a deletion. `keeps_all` excludes the second.
+        # Fewer records than offsets: transaction markers took offsets, which is harmless, or Kafka has dropped records
+        # of the gap (retention, compaction), perhaps a request to delete a document. `keeps_all` excludes the latter.
         is_complete = count == sum(self._ends[partition] - start for partition, start in self._starts.items())
         return count if is_complete or self._history.keeps_all(self._starts) else None
 
@@ -179,10 +176,10 @@ class RebuildRun:
         1. With ``auto_offset_reset = "window"``, a gap from offset 0 has a record older than ``max_start_age_ms``.
            Daemons skip such a record where they begin a partition, so the index may never have had it, and a replay
            would insert it. A whole rebuild leaves it out.
-        2. A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
-           or missed a deletion. Only a version from a later position replaces an entry, so a replay does not help.
-        3. A batch in progress has matched a version that a gap replaces. Before this is checked, the partitions without
-           a commit are fenced too.
+        2. A document of a gap has an entry from a batch in progress, in a partition with a commit. The batch may have
+           appended to an older version, or missed a deletion. Only a version from a later position replaces an entry,
+           so a replay does not help.
+        3. A batch in progress has saved a match with a version that a gap replaces: an alert would name this version.
         """
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         replaced: set[int] = set()
@@ -203,13 +200,13 @@ class RebuildRun:
             replaced.update(number for number, entry in entries.items() if entry.position != positions[number])
         if not replaced:
             return True
-        all_fences = self._fence_uncommitted(fences)  # first: from now on no batch in progress saves a match
+        all_fences = self._fence_uncommitted(fences)  # before the check: now no batch in progress saves a match
         return not self._are_matched(replaced, all_fences)  # 3
 
     def _is_uncommitted(self, position: Position, fences: Mapping[Partition, Fence]) -> bool:
         fence = fences.get(position.topic_partition)
         if fence is None or fence.incarnation != position.incarnation:
-            return False  # from another topic, or from an earlier incarnation, with other offsets
+            return False  # another topic, a partition without a commit, or an earlier incarnation with other offsets
         return position.offset >= self._ends[position.topic_partition]
 
     def _positions(self, batch: Batch) -> dict[int, Position]:
@@ -220,7 +217,7 @@ class RebuildRun:
     def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
         """Fence also partitions without a commit, so that the index refuses all batches in progress; return all."""
         index = self._pipeline.index
-        # `progress` names all partitions with records, also those without a commit.
+        # `progress` names all partitions with records, also those without a commit; its times are not used.
         partitions = self._history.progress(self._target.topics, {}, clock.now_ms(), self._tick).keys()
         all_fences = list(fences.values())
         for partition, state in index.partition_states(sorted(partitions - fences.keys())).items():
@@ -314,7 +311,7 @@ class RebuildRun:
             seeds.restore_incarnations(self._tick)
 
     def _write(self, seeds: Seeds) -> None:
-        self._staging.extend_lease()  # without commits there are no fences: only the lease refuses a frozen process
+        self._staging.extend_lease()  # without commits no fence refuses a frozen process, so check the lease
         seeds.write()
 
     # Step 5: announce and complete
