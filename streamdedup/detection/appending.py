@@ -1,6 +1,6 @@
 """Appends: texts that continue a document in the index.
 
-Called by ``lifecycle``, which stores the entries that this module computes, and also asks what a deletion was missing.
+Called by ``lifecycle``, which stores the computed entries, and asks ``missing_at_first_attempt`` for deletions, too.
 
 An append yields the content that the whole text has (``content.content_after_append``). The entry's digest becomes a
 hash of the stored digest and the appended text, because the whole text is not stored. ``Content.first_digest`` stays
@@ -62,7 +62,7 @@ class Appender:
         self._sketcher = sketcher
 
     def append(self, appends: Sequence[Document], fences: Mapping[Partition, Fence]) -> Appended:
-        """Compute the entries after appends, at most one for each document.
+        """Compute the entries after appends; ``appends`` has at most one for each document (``split_documents``).
 
         The entries are stored later, because the stored versions have to be removed from their buckets first.
         """
@@ -72,18 +72,15 @@ class Appender:
         entries = self._store.get_entries(numbers)
         stored = [entries.get(number) for number in numbers]
         states = [_state(document, entry) for document, entry in zip(appends, stored, strict=True)]
-        missing_now = {
-            document.position: state is None
-            for document, state in zip(appends, states, strict=True)
-            if state is None or state is InsertState.SUPERSEDED
-        }
-        missing_at_first = missing_at_first_attempt(self._store, missing_now, fences)
-        missing = missing_at_first | {position for position, is_missing in missing_now.items() if is_missing}
+        by_state = list(zip(appends, states, strict=True))
+        missing_now = {document.position for document, state in by_state if state is None}
+        undecided = {document.position for document, state in by_state if state is InsertState.SUPERSEDED}
+        missing_at_first = missing_at_first_attempt(self._store, missing_now, undecided, fences)
         versions: list[InsertedVersion] = []
         refused: list[tuple[Document, MessageError]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
-            # The first attempt decides, not the index now. Without an entry the position is in ``missing``, too.
-            if entry is None or document.position in missing:
+            # The first attempt decides, not the index now. Without an entry the position is in ``missing_now``, too.
+            if entry is None or document.position in missing_now or document.position in missing_at_first:
                 refused.append((document, MessageError(ErrorCode.UNKNOWN_DOCUMENT, _UNKNOWN_DOCUMENT)))
                 continue
             try:
@@ -100,7 +97,7 @@ class Appender:
             return InsertedVersion(document, entry, state, entry)
         if state is InsertState.SUPERSEDED:
             # Nothing is stored or looked up. The version is needed to alert matches that an earlier attempt saved.
-            return InsertedVersion(document, _entry_of_superseded(document, entry), state)
+            return InsertedVersion(document, _without_content(document, entry), state)
         return InsertedVersion(document, self._entry_after_append(document, entry), InsertState.REPLACED, entry)
 
     def _entry_after_append(self, document: Document, entry: IndexEntry) -> IndexEntry:
@@ -115,20 +112,21 @@ class Appender:
 
 
 def missing_at_first_attempt(
-    store: DocumentStore, missing_now: Mapping[Position, bool], fences: Mapping[Partition, Fence]
+    store: DocumentStore, missing_now: set[Position], undecided: set[Position], fences: Mapping[Partition, Fence]
 ) -> frozenset[Position]:
     """Return the positions whose document was missing in the first attempt; save them if this is the first one.
 
     The first attempt saves the fact with the pending matches, before the index can have an entry from the position or a
-    later one. Below the high-water mark nothing is emitted, and not saved: no commit would delete it after a rebuild.
+    later one. Below the high-water mark nothing is emitted, so nothing is saved: no commit after a rebuild would
+    delete it.
 
-    ``missing_now`` is true for a document that is missing now, false where the index has an entry from the position or
-    a later one, so that only the saved fact tells. Positions whose document is there have no item.
+    ``missing_now``: the document is missing in the index. ``undecided``: the index has an entry from the position or a
+    later one, so that only the saved fact tells.
     """
-    # Empty matches store nothing; the call returns those that the first attempt saved.
+    # With ``document_missing=False`` nothing is saved; the call returns what the first attempt saved.
     pending = [
-        (position, PendingMatches(document_missing=missing))
-        for position, missing in missing_now.items()
+        (position, PendingMatches(document_missing=position in missing_now))
+        for position in sorted(missing_now | undecided)
         if position.offset >= fences[position.topic_partition].high_water_mark
     ]
     saved = store.save_pending_matches(pending, list(fences.values())) if pending else ()
@@ -143,8 +141,8 @@ def collision(stored: IndexEntry) -> MessageError:
     return MessageError(ErrorCode.ID_COLLISION, text)
 
 
-def _entry_of_superseded(document: Document, entry: IndexEntry) -> IndexEntry:
-    """Return the entry of an append where the index has a later version, ``entry``; its content is unknown.
+def _without_content(document: Document, entry: IndexEntry) -> IndexEntry:
+    """Return an entry for an append without content: for ``decide_version``, or where ``entry`` is a later version.
 
     The later version may be another text in another scope, of which the alert must show nothing. No entry has the empty
     digest, so no comparison takes the empty content for that of another document.
@@ -165,5 +163,5 @@ def _state(document: Document, entry: IndexEntry | None) -> InsertState | None:
     if (entry.id, entry.position) == (document.id, document.position):
         return InsertState.REPLAYED
     # Never REDELIVERED, because no entry has its digest: an append changes the content.
-    state = decide_version(entry, _entry_of_superseded(document, entry))
+    state = decide_version(entry, _without_content(document, entry))
     return None if entry.deleted and state is not InsertState.SUPERSEDED else state

@@ -1,7 +1,7 @@
 """Writes the index entries of a chunk: inserts, replaces, appends and deletes.
 
-Called by ``detector``. A change here must pass ``tests/simulation``. A chunk has one content of a document, and
-its redeliveries (``chunks.split_documents``).
+Called by ``detector``. A change here must pass ``tests/simulation``. A chunk has one content of each document, perhaps
+with redeliveries (``chunks.split_documents``): a repeated number is a redelivery, or a collision of two ids.
 
 An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``). ``InsertState``
 in ``index.documents`` says how the index treats a version.
@@ -60,7 +60,7 @@ class Lifecycle:
         band_keys, skips = self._with_appended(prepared, [version.entry for version in appended.versions])
         versions = [*inserted, *appended.versions]
         self._replace([version for version in versions if version.state is InsertState.REPLACED], fence_list)
-        compares = self._options.compares_redeliveries
+        compares_redeliveries = self._options.compares_redeliveries
         collisions = [
             (version.document, collision(version.previous))
             for version in inserted
@@ -75,14 +75,15 @@ class Lifecycle:
             to_look_up=[
                 row
                 for row, version in enumerate(versions)
-                if row not in skips and (version.state in _LOOKED_UP_STATES or _is_compared_again(version, compares))
+                if row not in skips
+                and (version.state in _LOOKED_UP_STATES or _is_compared_again(version, compares_redeliveries))
             ],
             refused=[*appended.refused, *collisions],
             missing_positions=appended.missing_positions,
         )
 
     def _insert_entries(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertedVersion]:
-        """Insert an entry for each document of the chunk; return all versions, with the entries to compare."""
+        """Insert an entry for each document of the chunk; return all versions (``_entry_to_compare``)."""
         entries, encoded = prepared.entries, prepared.encoded
         if not entries:
             return []
@@ -96,9 +97,7 @@ class Lifecycle:
         versions: list[InsertedVersion] = []
         for row, (document, entry) in enumerate(zip(prepared.documents, entries, strict=True)):
             first_row = first_rows[entry.number]
-            if row != first_row:  # a redelivery of the first row, or a document of another id with the same number
-                results[row] = _result_after(versions[first_row], entries[first_row], entry)
-            result = results[row]
+            result = results[row] if row == first_row else _result_after(versions[first_row], entries[first_row], entry)
             version = InsertedVersion(document, entry, result.state, result.previous)
             if version.previous is not None:
                 version = version._replace(entry=self._entry_to_compare(version, version.previous))
@@ -161,9 +160,9 @@ class Lifecycle:
             for document, number in zip(documents, numbers, strict=True)
         ]
         fence_list = list(fences.values())
-        missing_now = _missing_now(rows)
-        missing_at_first = missing_at_first_attempt(self._store, missing_now, fences)
-        unknown = missing_at_first | {position for position, missing in missing_now.items() if missing}
+        missing_now, undecided = _missing_and_undecided(rows)
+        missing_at_first = missing_at_first_attempt(self._store, missing_now, undecided, fences)
+        unknown = missing_now | missing_at_first
         markers, removed, refused = [], [], []
         for document, marker, stored in rows:
             if document.doubtful and document.position in unknown:
@@ -180,7 +179,7 @@ class Lifecycle:
             refused=tuple(refused),
             pending_positions=tuple(sorted(missing_at_first)),
             deleted_count=len(documents) - len(refused),
-            deleted_unknown_count=len(unknown) - len(refused),  # only unknown ones are refused
+            deleted_unknown_count=len(unknown) - len(refused),  # all refused ones are unknown
         )
 
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -198,7 +197,7 @@ class Lifecycle:
 
 
 def _result_after(first: InsertedVersion, first_entry: IndexEntry, entry: IndexEntry) -> InsertResult:
-    """Return what the index would do with ``entry``, after ``first_entry`` with the same number was inserted."""
+    """Return what the index would do with ``entry`` after ``first`` of the same number, inserted as ``first_entry``."""
     state = decide_version(first_entry, entry)
     if state is InsertState.REDELIVERED and first.state in _NOT_STORED_STATES:
         return InsertResult(first.state, first.previous)  # the index refuses the same content again
@@ -220,26 +219,28 @@ def _is_compared_again(version: InsertedVersion, compares_redeliveries: bool) ->
     )
 
 
-def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:
-    """Return by position whether the document to delete is missing; ``rows``: document, its marker, stored entry.
+def _missing_and_undecided(
+    rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]],
+) -> tuple[set[Position], set[Position]]:
+    """Return two sets for ``missing_at_first_attempt``; ``rows``: document to delete, its marker, stored entry.
 
-    - True: the index has no entry of the document. A deletion marker counts as an entry, because a stream may delete
+    - Missing: the index has no entry of the document. A deletion marker counts as an entry, because a stream may delete
       each document twice.
-    - False: it has an entry from this position or a later one; only the saved fact tells what the first attempt found.
-    - Absent: it has an entry from an earlier position, which the deletion replaces, or an earlier row deletes it.
+    - Undecided: it has an entry from this position or a later one.
+    - Neither: it has an entry from an earlier position, which the deletion replaces, or an earlier row deletes it.
     """
-    missing_now: dict[Position, bool] = {}
+    missing_now, undecided = set(), set()
     marked: set[int] = set()  # by earlier rows
     for document, marker, stored in rows:
         if marker.number in marked:
             continue
         if stored is None or _is_foreign(document, stored):
-            missing_now[document.position] = True
+            missing_now.add(document.position)
             if not document.doubtful:  # a doubtful deletion is refused, and writes no marker
                 marked.add(marker.number)
         elif decide_version(stored, marker) is not InsertState.REPLACED:
-            missing_now[document.position] = False
-    return missing_now
+            undecided.add(document.position)
+    return missing_now, undecided
 
 
 def _is_foreign(document: Document, stored: IndexEntry | None) -> bool:

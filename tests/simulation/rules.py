@@ -128,7 +128,7 @@ def _always(answer: bool) -> Callable[[Any], Any]:
 
 def _at_present(_original: Any) -> Any:
     """What is missing now counts, and not what was missing at the first attempt."""
-    return lambda _store, missing_now, _fences: frozenset(at for at, is_missing in missing_now.items() if is_missing)
+    return lambda _store, missing_now, _undecided, _fences: frozenset(missing_now)
 
 
 #: What switches each rule off.
