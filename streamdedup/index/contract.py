@@ -6,7 +6,7 @@ A profile's index has these data (docs/architecture.md defines the terms):
     document number              index entry, the authority on which version of the document exists
     band key, content digest     bucket of document numbers, which are hints and may be out of date
     pair                         claim
-    number of a first document   cluster set
+    number of a first document   cluster set (the first document of a cluster names it)
     partition                    fence, high-water mark, announced attempt
     position                     pending matches
 
@@ -90,12 +90,12 @@ class DocumentStore(EntryReading, Protocol):
     def set_clusters(self, clusters: Sequence[NamedCluster], fences: Fences) -> list[ClusterCounts]:
         """Name a cluster in each document's entry, in order; return the counts of each cluster after the call.
 
-        An entry with another position, or of a document that joins no cluster, is left alone.
+        An entry with another position, or of a document with its own number as cluster, is left alone.
 
         A document that joins a cluster becomes a member of its set, with the source and record time of the entry, and
-        leaves the set of the cluster that the entry named. It replaces an earlier version of itself in the set, whose
-        entry expired. Joining again only renews the time to live. The first document becomes a member too, if it has
-        an entry. A set lives as long as an entry, counted from the last call for it.
+        leaves the set of the cluster that the entry named. It replaces an earlier version of itself that is still in
+        the set, after its entry expired. Joining again only renews the time to live. The first document becomes a
+        member too, if it has an entry. A set lives as long as an entry, counted from the last call for it.
         """
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Fences) -> None:
@@ -109,8 +109,8 @@ class DocumentStore(EntryReading, Protocol):
         """Insert each document in its bucket in each band and read the other members, atomically for each bucket.
 
         Documents are inserted in order, so a later one finds an earlier one in the same call. A bucket at its cap takes
-        no further member, keeps its time to live, and returns at most ``SHOWN_OF_FULL`` of its members; a
-        member gets all others.
+        no further member, keeps its time to live, and returns at most ``SHOWN_OF_FULL`` of its members; a document that
+        is a member already gets all others.
         """
 
     def remove_from_buckets(self, numbers: Sequence[int], band_keys: BandKeys, fences: Fences) -> None:
@@ -124,9 +124,9 @@ class DocumentStore(EntryReading, Protocol):
         Atomic for each bucket. A bucket has at most ``COPIES_CAP`` members; in a full one a new member replaces the
         oldest. Only for documents with a band bucket that is full or near capacity: a full one may hide a copy.
 
-        ``near_capacity`` has documents outside the batch, which are inserted first. One is left out if a document with
-        its content was removed since ``near_capacity.removals`` was read: it may be the removed one, and nothing would
-        remove it again. A store may count removals by groups of contents, and then leaves out some more.
+        ``near_capacity`` has documents outside the batch, which are inserted first. A document that was removed since
+        it was found would stay for ever, so one is left out if ``near_capacity.removals`` show a removal since then in
+        the group of its content. Groups are as coarse as the store counts: others may be left out as well.
         """
 
     def remove_copies(self, documents: Sequence[NumberAndDigest], fences: Fences) -> None:
@@ -160,7 +160,7 @@ class PartitionStore(Protocol):
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """Return what the index knows of each partition; without an index, or with a staging index only, nothing.
 
-        A committed offset without a high-water mark shows that the index was lost: the fence sets the mark before.
+        A committed offset without a high-water mark shows that the index was lost: ``fence`` precedes any commit.
         """
 
     def fence(
@@ -190,7 +190,7 @@ class PartitionStore(Protocol):
         """
 
     def unfence(self, partition: Partition) -> None:
-        """Delete a partition's fence, for an operator who has deleted the consumer group."""
+        """Delete a partition's fence: after the consumer group was deleted, and for ``index prepare``, of no group."""
 
     def announce(
         self, attempt_id: str, fences: Fences, starts: Mapping[Partition, int], *, committed_id: str | None = None
@@ -204,7 +204,7 @@ class PartitionStore(Protocol):
 
         Raises:
             BatchRefused: A later generation owns a partition, or a slot has announced a later attempt.
-            IndexLost: The index is gone, or a slot lacks the committed attempt of a fence, and this one (rule 11).
+            IndexLost: The index is gone, or a slot has neither a fence's committed attempt nor this one (rule 11).
         """
 
     def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Fences) -> None:
@@ -263,7 +263,7 @@ class IndexReader(EntryReading, Protocol):
     def check(self, fingerprint: Fingerprint) -> Opening | None:
         """Do as ``StoreHealth.open`` with ``create=False``, cheaply enough for every request.
 
-        Raises ``StoreUnavailable`` while another process rebuilds the index.
+        But ``StoreUnavailable`` takes the place of ``IndexBusy``, and remains of an interrupted deletion are no index.
         """
 
     def look_up(self, numbers: Sequence[int], band_keys: BandKeys) -> Hits:
@@ -291,8 +291,8 @@ class StagingIndex(Protocol):
 
     A lost index is cleared first. Until the staging index is complete there is no index: ``Index.open`` raises
     ``IndexBusy``, ``Index.fence`` ``IndexLost``. An index that has gone back to an earlier time is not cleared: its gap
-    makes ``Index.fence`` raise until the rebuild announces an attempt. Methods raise ``BatchRefused`` when another
-    process has the lease.
+    makes ``Index.fence`` raise until the rebuild announces an attempt. Here ``BatchRefused`` means that another process
+    has the lease, not a later generation.
     """
 
     @property
@@ -302,7 +302,7 @@ class StagingIndex(Protocol):
     def take_lease(self, *, only_to_delete: bool = False) -> None:
         """Take or extend the lease; raise ``IndexBusy`` if another process has it.
 
-        While the memory is full only with ``only_to_delete``; a rebuild, which needs memory, gets ``StoreUnavailable``.
+        Without ``only_to_delete`` it raises ``StoreUnavailable`` while the memory is full: a rebuild needs memory.
         """
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> int:
