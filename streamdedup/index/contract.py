@@ -125,8 +125,8 @@ class DocumentStore(EntryReading, Protocol):
         oldest. Only for documents with a band bucket that is full or near capacity: a full one may hide a copy.
 
         ``near_capacity`` has documents outside the batch, which are inserted first. A document that was removed since
-        it was found would stay for ever, so one is left out if ``near_capacity.removals`` show a removal since then in
-        the group of its content. Groups are as coarse as the store counts: others may be left out as well.
+        it was found would stay for ever. So one is left out if a document with its content was removed since
+        ``near_capacity.removals`` was read. A store may count removals by groups of contents, and leaves out some more.
         """
 
     def remove_copies(self, documents: Sequence[NumberAndDigest], fences: Fences) -> None:
@@ -160,7 +160,7 @@ class PartitionStore(Protocol):
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """Return what the index knows of each partition; without an index, or with a staging index only, nothing.
 
-        A committed offset without a high-water mark shows that the index was lost: ``fence`` precedes any commit.
+        A committed offset without a high-water mark shows a lost index: ``fence``, which sets it, precedes any commit.
         """
 
     def fence(

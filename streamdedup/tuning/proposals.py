@@ -1,7 +1,7 @@
 """Proposals of ``streamdedup tune``: settings that change which documents are near-duplicates, alone and together.
 
-``meter`` measures each proposal, and defines pairs of boilerplate and of families. A new proposal: ``_changes``, for
-an option of shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md.
+Called by ``results``. ``meter`` measures each proposal, and defines pairs of boilerplate and of families. Add a new
+proposal to ``_changes`` and docs/tuning.md, and if it changes an option of shingles, also to ``meter._TEXT_KEYS``.
 """
 
 import re
@@ -19,7 +19,7 @@ ALL: Final = "all together"  # name of all proposals together
 _CONTAINMENT: Final = 0.8  # proposed ``containment_threshold``
 #: ``recall_from`` is not lowered below this, the value of the preset ``news``: at 0.5 twice the bands are needed.
 _LEAST_RECALL_FROM: Final = 0.6
-_LEAST_CHANGE: Final = 0.01  # a proposal is shown if it changes at least this share of the pairs
+_LEAST_CHANGE: Final = 0.01  # least benefit of a proposal that is shown, as a share of the recommended pairs
 _LEAST_SHARE: Final = 0.001  # a text option is measured if at least this share of the texts may change
 #: Points and vowel signs of Hebrew, Arabic and Syriac, which a writer may leave out, dotless i, and letters of Persian
 #: and Urdu keyboards (``fold_marks``).
@@ -35,8 +35,8 @@ _HAN: Final = re.compile("[\u3400-\u9fff]")  # Han characters, of which some hav
 class Proposals(NamedTuple):
     """Measured proposals.
 
-    ``measured`` has first the recommendation, then the helpful proposals, then, if several help and some bands reach
-    the minimum recall with all of them, all together. ``tune`` advises the last.
+    ``measured``: the recommendation, the helpful proposals, and all of these together. ``tune`` advises the last item.
+    All together is missing for a single proposal, and, with a warning, where no bands reach the minimum recall.
     """
 
     measured: list[MeasuredProposal]
@@ -45,11 +45,11 @@ class Proposals(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """Changed keys of the profile; ``drops_short``: the pairs that the change loses are its benefit."""
+    """Changed keys of the profile; ``loss_is_benefit``: the pairs that the change loses are its benefit."""
 
     keys: dict[str, object]
     learns_stops: bool = False
-    drops_short: bool = False
+    loss_is_benefit: bool = False
 
 
 def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals:
@@ -67,10 +67,10 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
             meter.measure(name, base.model_copy(update=change.keys), step, learns_stops=change.learns_stops)
             for name, change in changes.items()
         ]
-    reached = [(proposal, changes[proposal.name]) for proposal in measured if proposal is not None]
-    stops_help = any(change.learns_stops and _is_helpful(proposal, change, recommended) for proposal, change in reached)
+    usable = [(proposal, changes[proposal.name]) for proposal in measured if proposal is not None]
+    stops_help = any(change.learns_stops and _is_helpful(proposal, change, recommended) for proposal, change in usable)
     helpful, rejected = [], []
-    for proposal, change in reached:
+    for proposal, change in usable:
         # If stop shingles help, they remove the boilerplate that another proposal gains.
         if _is_helpful(proposal, change, recommended, ignored="boilerplate" if stops_help else ""):
             helpful.append(proposal)
@@ -106,7 +106,7 @@ def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tupl
     if base.shingle_unit == "word" and base.min_words < base.shingle_size:
         short = (study.sets.token_counts > 0) & (study.sets.token_counts < base.shingle_size)
         if short.any():
-            yield f"min_words = {base.shingle_size}", _Change({"min_words": base.shingle_size}, drops_short=True)
+            yield f"min_words = {base.shingle_size}", _Change({"min_words": base.shingle_size}, loss_is_benefit=True)
 
 
 def _are_enough(count: int, texts: Sequence[str]) -> bool:
@@ -120,11 +120,11 @@ def _is_helpful(proposal: MeasuredProposal, change: _Change, recommended: Measur
     """
     # Boilerplate that cannot be judged, None, counts as no pairs.
     gained_boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
-    if change.drops_short:
+    if change.loss_is_benefit:
         benefit = proposal.lost_count
     elif change.learns_stops:  # of the lost pairs at least half must be boilerplate
-        benefit = -gained_boilerplate if 2 * -gained_boilerplate >= proposal.lost_count else 0
-    else:  # 0 or less if half of the gain is unwanted
+        benefit = -gained_boilerplate if -gained_boilerplate >= proposal.lost_count / 2 else 0
+    else:  # an unwanted pair cancels a wanted one: a gain of which half is unwanted is no benefit
         gained = {"boilerplate": gained_boilerplate, "families": proposal.families - recommended.families}
         unwanted = max(0, *(count for kind, count in gained.items() if kind != ignored))
         benefit = proposal.gained_count - proposal.lost_count - 2 * unwanted
