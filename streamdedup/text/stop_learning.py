@@ -27,7 +27,7 @@ DEFAULT_SHARE = 0.05
 LEAST_SOURCE_DOCUMENTS = 100
 #: Documents that are counted at once.
 _BATCH_DOCUMENTS = 2_000
-#: Odd constant without structure, by which the digest of a document differs from group to group.
+#: Makes the digests of a document differ between the groups, which share one set. Odd: no two products are equal.
 _GROUP_FACTOR = 0x9E3779B97F4A7C15
 
 
@@ -64,10 +64,10 @@ def learn_stop_shingles(
 ) -> Learnt:
     """Find the shingles that occur in at least a share of the documents of a sample, or of one source in it.
 
-    ``texts`` are the documents, each a text and its source. Documents with the same shingles count once in each group,
-    so that a text with many copies is no boilerplate. No stop shingle is missed: the counts are exact up to
-    `MOST_COUNTED`; beyond it `DocumentCounter` forgets the rarest shingles, and sources are skipped that are so small
-    that their stop shingles may be among these.
+    `texts` are the documents, each a text and its source. Documents with the same shingles count once in each group, so
+    that a text with many copies is no boilerplate. No stop shingle is missed: the counts are exact up to
+    `MOST_COUNTED`; beyond it `DocumentCounter` forgets the rarest shingles. A source is then skipped if it is so small
+    that its stop shingles may be among the forgotten ones.
 
     Of the options, `bag` and `stop_shingles` are ignored. Raises ValueError for a share outside (0, 1], and for one so
     small that a stop shingle of the whole sample may have been forgotten.
@@ -87,12 +87,13 @@ def learn_stop_shingles(
             f"too many different shingles to count those of only {least} documents; take a greater share or a smaller "
             "sample"
         )
-    # In a source of this size a stop shingle must have more documents than any forgotten shingle.
+    # In a source of this size a stop shingle has more documents than any forgotten one; `least_documents` rounds.
     while least_documents(share, least_source_documents) <= sample.counter.forgotten_bound:
         least_source_documents = 1 + max(least_source_documents, int(sample.counter.forgotten_bound / share))
     groups = tuple(sample.stops_by_group(share, least_source_documents))
     counts: dict[int, int] = {}
     for group in groups:
+        # Of a shingle in several groups the greatest count.
         counts |= {shingle: max(count, counts.get(shingle, 0)) for shingle, count in group.counts.items()}
     stops = StopShingles(counts, documents_count, share, described_options(plain))
     small_sources = len(sample.documents_by_group) - len(groups)  # both count all documents as a group
@@ -139,11 +140,11 @@ class _Sample:
         for name, group in names:
             count = self.documents_by_group[group]
             if name is None or count >= least_source_documents:
-                yield GroupStops(name, count, self.counter.at_least(least_documents(share, count), count, group))
+                yield GroupStops(name, count, self.counter.frequent(group, least_documents(share, count), count))
 
 
 class DocumentCounter:
-    """Counts the documents that contain each shingle, by group, with at most ``capacity`` counts.
+    """Counts the documents that contain each shingle, by group, with at most `capacity` counts.
 
     Beyond them it forgets the rarest (lossy counting; Manku and Motwani, 2002): counts may then be too high.
     """
@@ -152,9 +153,9 @@ class DocumentCounter:
         self._capacity = capacity
         #: Group << 32 | shingle, ascending.
         self._keys = np.empty(0, np.uint64)
-        #: By key: documents since the count began.
+        #: By key: documents since the key was added.
         self._counts = np.empty(0, np.int64)
-        #: By key: an upper bound of the documents before the count began.
+        #: By key: an upper bound of the documents before, which were forgotten.
         self._missed = np.empty(0, np.int64)
         #: Upper bound of the documents of a group with a shingle that has no key in the group.
         self.forgotten_bound = 0
@@ -178,18 +179,18 @@ class DocumentCounter:
     def _forget(self) -> None:
         while self._keys.size > self._capacity:
             upper = self._counts + self._missed
-            self.forgotten_bound = int(upper.min())  # rises: earlier keys have more, new ones at least one more
+            self.forgotten_bound = int(upper.min())  # rises: remaining keys were above it, new ones begin above it
             remaining = np.flatnonzero(upper > self.forgotten_bound)
             self._keys, self._counts = self._keys[remaining], self._counts[remaining]
             self._missed = self._missed[remaining]
 
-    def at_least(self, minimum: int, maximum: int, group: int) -> dict[int, int]:
-        """Return the shingles of a group with an upper bound of at least `minimum` documents, and these bounds.
+    def frequent(self, group: int, least: int, documents_count: int) -> dict[int, int]:
+        """Return the shingles of a group that may have at least `least` documents, with upper bounds of this number.
 
-        Bounds are at most `maximum`, the documents of the group.
+        Bounds are at most `documents_count`, that of the group.
         """
         low, high = np.searchsorted(self._keys, np.array([group << 32, (group + 1) << 32], np.uint64)).tolist()
         upper = self._counts[low:high] + self._missed[low:high]
-        frequent = np.flatnonzero(upper >= minimum)
+        frequent = np.flatnonzero(upper >= least)
         hashes = (self._keys[low:high][frequent] & np.uint64(0xFFFFFFFF)).tolist()
-        return dict(zip(hashes, np.minimum(upper[frequent], maximum).tolist(), strict=True))
+        return dict(zip(hashes, np.minimum(upper[frequent], documents_count).tolist(), strict=True))

@@ -187,7 +187,7 @@ def test_with_little_memory_no_shingle_above_the_forgotten_count_is_missed_or_co
     for first in range(0, len(arrays), size):
         counter.add(arrays[first : first + size])
     least = counter.forgotten_bound + 1 + more
-    found = counter.at_least(least, len(documents), 0)
+    found = counter.frequent(0, least, len(documents))
     true = {value: sum(value in document for document in documents) for value in range(41)}
     assert {value for value, count in true.items() if count >= least} <= found.keys()
     assert all(true[value] <= count <= len(documents) for value, count in found.items())
