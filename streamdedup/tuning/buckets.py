@@ -1,9 +1,10 @@
 """The candidates and buckets of the distinct sets of a sample, from their band keys.
 
-Used by ``study`` and ``storm_limits``. A *code* is a number for a pair of sets (``DistinctSets.pair_codes``).
+Used by ``study`` and ``storm_limits``. A *code* is a number for a pair of sets (``DistinctSets.pair_codes``). ``keys``
+are band keys, uint32 (n_sets, bands).
 
 With r rows, a banding of b bands uses the first b bands of the signature. So the place of the first band that a pair
-shares tells for every b whether the pair is a candidate.
+shares tells for every b whether the pair is a candidate, and one pass over all bands is enough.
 """
 
 from collections.abc import Iterator
@@ -32,15 +33,14 @@ def first_shared_bands(
 
 
 def candidates_by_bands(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.float64]:
-    """Return the pair count of the candidates, equal sets included, with 0, 1, ... and all bands.
+    """Return for 0, 1, ... and all bands the number of candidate pairs of documents, with pairs of equal sets.
 
-    ``keys``: band keys, uint32 (n_sets, bands). The result: float64 (bands + 1, 2), all pairs and pairs across
-    (``distinct``), infinite where there are more than ``MOST_CANDIDATES``.
+    float64 (bands + 1, 2): all, and across (``distinct``); infinite where they are more than ``MOST_CANDIDATES``.
     """
     codes_by_band = list(_pair_codes(keys, sets))
     counts = np.full((keys.shape[1] + 1, 2), np.inf)
     counts[0] = 0.0  # without bands there are no candidates
-    if codes_by_band:
+    if codes_by_band:  # has fewer items than bands if the pairs are too many
         # The codes are in the order of the bands, so the first occurrence of a pair is in its first shared band.
         codes, firsts = np.unique(np.concatenate(codes_by_band), return_index=True)
         lengths = [len(band_codes) for band_codes in codes_by_band]
@@ -55,7 +55,7 @@ def candidates_by_bands(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray
 def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Return the codes of the candidate pairs between different sets, and the number of bands that each pair shares.
 
-    Arguments as for ``candidates_by_bands``. Both int64 (n,); None if there are more than ``MOST_CANDIDATES``.
+    Both int64 (n,); None if there are more than ``MOST_CANDIDATES``.
     """
     codes_by_band = list(_pair_codes(keys, sets))
     if len(codes_by_band) < keys.shape[1]:  # ended early, with too many
@@ -64,7 +64,7 @@ def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[
 
 
 def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.int64]:
-    """Return the document count of each set's largest bucket, int64 (n_sets,); arguments as ``candidates_by_bands``."""
+    """Return the document count of each set's largest bucket, int64 (n_sets,)."""
     largest = np.zeros(len(keys), np.int64)
     for band in _buckets_by_band(keys, sets):
         bucket_sizes = np.repeat(band.document_counts, band.set_counts)
@@ -84,14 +84,14 @@ def _buckets_by_band(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_
     for column in keys.T:
         order = np.argsort(column, kind="stable")
         ordered = column[order]
-        # A bucket begins at each key that differs from the key before. Without sets the slice drops the first True.
+        # A bucket begins at the first key, if there is one (the slice), and at each that differs from the key before.
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
         document_counts = np.add.reduceat(sets.copies[order], starts) if starts.size else np.empty(0, np.int64)
         yield _BandBuckets(order, starts, np.diff(np.append(starts, len(order))), document_counts)
 
 
 def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArray[np.int64]]:
-    """Yield the codes of the set pairs that share a bucket, band by band; end at ``MOST_CANDIDATES``."""
+    """Yield the codes of the set pairs that share a bucket, band by band; end before more than ``MOST_CANDIDATES``."""
     room = MOST_CANDIDATES
     for order, starts, set_counts, _ in _buckets_by_band(keys, sets):
         room -= int((set_counts * (set_counts - 1) // 2).sum())
@@ -99,7 +99,7 @@ def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArra
             return
         shared = np.flatnonzero(set_counts > 1)  # the buckets with several sets
         places = ranges(starts[shared], set_counts[shared])  # in ``order``, of all sets in these buckets
-        # Each set is paired with all sets that follow it in its bucket: at the places 4, 5 and 6 follow 2, 1 and 0, and
-        # the pairs are (4, 5), (4, 6), (5, 6).
+        # Each set is paired with all sets that follow it in its bucket. In a bucket at the places 4, 5 and 6 the sets
+        # have 2, 1 and 0 followers, and the pairs are (4, 5), (4, 6), (5, 6).
         follower_counts = np.repeat(starts[shared] + set_counts[shared], set_counts[shared]) - places - 1
         yield sets.pair_codes(order[np.repeat(places, follower_counts)], order[ranges(places + 1, follower_counts)])
