@@ -2,7 +2,7 @@
 
 ``loop`` calls ``BatchProcessor.index``. ``read_ahead`` calls ``decode`` and ``prepare``, which have no effect outside
 the process: they may be repeated, and may run in another thread. ``rebuild_run`` takes records of the past through the
-same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile. A new stage also touches ``Loop._process``.
+same stages, in halves if need be. ``cli.assembly`` makes each ``Pipeline``. A new stage also touches ``Loop._process``.
 """
 
 from collections import Counter, deque
@@ -50,7 +50,7 @@ class Pipeline:
     max_start_age_ms: int | None = None
     containment_threshold: float | None = None
 
-    def is_warm_up(self, record: Record) -> bool:
+    def is_silent(self, record: Record) -> bool:
         """Tell whether a record is from before ``silent_until_ms``; a record without a time (negative) is not."""
         return self.silent_until_ms is not None and 0 <= record.timestamp_ms < self.silent_until_ms
 
@@ -79,6 +79,10 @@ class Chunk:
     documents: Sequence[Document]
     prepared: Prepared | None = None
     failures: Sequence[FailedRecord] = ()
+
+    @property
+    def is_deletion(self) -> bool:
+        return self.documents[0].op == "delete"  # as all others, or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,8 @@ class BatchResult:
 class BatchProcessor:
     """Takes batches through the stages decode, prepare and index.
 
-    ``timed`` measures the stages ``prepare`` and ``index``. ``tick`` is called for each decoded record, which may take
-    a request to the schema registry, and for each chunk; in the thread that runs the stage.
+    ``pipelines`` are by topic. ``timed`` measures the stages ``prepare`` and ``index``. ``tick`` is called for each
+    decoded record, which may take a request to the schema registry, and for each chunk; in the thread of the stage.
     """
 
     def __init__(
@@ -127,7 +131,7 @@ class BatchProcessor:
         self._tick = tick
 
     def decode(self, batch: Batch, *, is_ahead: bool = False) -> DecodedBatch:
-        """Decode a batch, whose positions have the incarnations, and split its documents into chunks.
+        """Decode a batch (after ``Batch.in_incarnations``), and split its documents into chunks.
 
         Raises ``MemoryError`` where the memory is too small for several records, or for two batches (``is_ahead``).
         """
@@ -141,14 +145,14 @@ class BatchProcessor:
     def prepare(self, chunk: Chunk, batch: Batch) -> Chunk:
         """Return a chunk of the batch with its preparation; a chunk of deletions as it is."""
         self._tick()
-        if chunk.documents[0].op == "delete":  # all documents of the chunk are deletions
+        if chunk.is_deletion:
             return chunk
         return _with_prepared_documents(chunk, self._by_name[chunk.profile].detector, batch)
 
     def index(self, decoded: DecodedBatch, prepared: deque[Chunk], fences: Mapping[Partition, Fence]) -> BatchResult:
-        """Index a batch, chunk by chunk; remove the first chunks, which are prepared already, to free their memory.
+        """Index a batch, chunk by chunk; remove from ``prepared``, its first chunks, to free their memory.
 
-        Raises ``MemoryError`` where the memory is too small for the batch; a batch of one record is a failure instead.
+        Raises ``MemoryError`` where the memory is too small; only in the preparation a single record fails instead.
         """
         detected: dict[str, DetectionResult] = {}
         failures = list(decoded.failures)
@@ -182,8 +186,9 @@ class BatchProcessor:
         # Partitions of other profiles are fenced in other indexes.
         chunk_fences = {partition: fences[partition] for partition in partitions}
         with self._timed("index"):
-            if chunk.prepared is None:
+            if chunk.is_deletion:
                 return detector.delete(chunk.documents, chunk_fences)
+            assert chunk.prepared is not None
             return detector.index(chunk.prepared, chunk_fences)
 
 
@@ -294,5 +299,5 @@ def in_parts(batch: Batch, process: Callable[[Batch], T]) -> list[T]:
     # Not in the handler: the error refers to values that fill the memory.
     middle = len(batch.records) // 2
     first = replace(batch, records=batch.records[:middle])
-    second = replace(batch, records=batch.records[middle:], unreadable=())
+    second = replace(batch, records=batch.records[middle:], unreadable=())  # the first half has the unreadable ones
     return [*in_parts(first, process), *in_parts(second, process)]

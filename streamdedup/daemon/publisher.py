@@ -52,7 +52,7 @@ class Publisher:
         position = failed.record.position
         # Below the mark the dead letter is committed.
         is_below_mark = position.offset < fences[position.topic_partition].high_water_mark
-        return not is_below_mark and not self._by_topic[position.topic].is_warm_up(failed.record)
+        return not is_below_mark and not self._by_topic[position.topic].is_silent(failed.record)
 
     def _dead_letter_message(self, failed: FailedRecord, topic_ids: Mapping[str, str]) -> Message:
         return dead_letter(
