@@ -1,10 +1,10 @@
 """The start of a partition without a committed offset, with ``auto_offset_reset = "window"``.
 
-Such a partition begins at its first record that is younger than a lifetime (``retention`` plus ``retention_slack`` of
-its profile), by the clock of the daemon that takes the partition over. Called by ``loop`` before it fences the
+Such a partition begins at its first record that is younger than a lifetime (``max_start_age_ms``: ``retention`` plus
+``retention_slack``), by the clock of the daemon that takes the partition over. Called by ``loop`` before it fences the
 partitions of a batch: ``loop`` then undoes the batch and seeks to the offset of this record, which becomes the
-high-water mark. Earlier records are passed over and form no pairs. Until the first commit each takeover counts the
-lifetime anew: after a crash the partition begins later by the time that has passed.
+high-water mark. Earlier records are passed over and form no pairs; ``rebuild_run`` leaves them out, too. Until the
+first commit each takeover counts the lifetime anew: after a crash the partition begins later by the time that passed.
 
 A topic that was created again is read from its oldest record: producers may send old records to it once more.
 """
@@ -45,14 +45,14 @@ class WindowStart:
         request is needed.
         """
         fenced = self._held_fences(batch.starts, batch.generation)
-        earliest_ms = self._earliest_times(batch, batch.starts.keys() - fenced.keys())
-        if not earliest_ms:
+        old_since_ms = self._since_where_old(batch, batch.starts.keys() - fenced.keys())
+        if not old_since_ms:
             return {}
         with self._asking_kafka():
-            uncommitted = [partition for partition in earliest_ms if source.committed_offset(partition) is None]
+            uncommitted = [partition for partition in old_since_ms if source.committed_offset(partition) is None]
         topics = {partition.topic for partition in uncommitted}
         recreated = {topic for topic in topics if self._is_recreated(topic, batch, source)}
-        since_ms = {partition: earliest_ms[partition] for partition in uncommitted if partition.topic not in recreated}
+        since_ms = {partition: old_since_ms[partition] for partition in uncommitted if partition.topic not in recreated}
         if not since_ms:
             return {}
         with self._asking_kafka():
@@ -63,21 +63,22 @@ class WindowStart:
             log.info("window_start", partition=str(partition), offset=offset, skipped=offset - batch.starts[partition])
         return later
 
-    def _earliest_times(self, batch: Batch, partitions: Collection[Partition]) -> dict[Partition, int]:
+    def _since_where_old(self, batch: Batch, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the earliest record time to read, for partitions whose first record is older, or unreadable."""
         now_ms = clock.now_ms()
         since_ms = {
             partition: max(0, now_ms - age_ms + 1)  # a record of exactly the age is skipped
             for partition in partitions
             if (age_ms := self._pipelines[partition.topic].max_start_age_ms) is not None
-            and batch.starts[partition] < self._returned.get(partition, math.inf)
+            and batch.starts[partition] < self._returned.get(partition, math.inf)  # else it has begun
         }
         if not since_ms:
             return {}
         for record in batch.records:
             partition = record.position.topic_partition
             is_first = partition in since_ms and record.position.offset == batch.starts[partition]
-            if is_first and not 0 <= record.timestamp_ms < since_ms[partition]:  # young, or without a time (negative)
+            # A negative time: the record has none.
+            if is_first and (record.timestamp_ms < 0 or record.timestamp_ms >= since_ms[partition]):
                 del since_ms[partition]
         return since_ms
 
@@ -89,7 +90,7 @@ class WindowStart:
             if state.high_water_mark is None:
                 continue  # the index has never seen the partition
             in_kafka = BrokerState(batch.topic_ids.get(topic, ""), source.end(partition))
-            # Above 0 the topic was created again before, and the index already has the mark of the new one.
+            # Above 0: an earlier takeover noticed the new topic and replaced the mark, so ``is_recreated`` is false.
             if state.incarnation > 0 or is_recreated(state.high_water_mark, state.topic_id, in_kafka):
                 return True
         return False
