@@ -16,13 +16,13 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-#: Returns a description of a problem, or None if there is none.
+#: Returns a description of a problem, or None if there is none; may log it.
 Probe = Callable[[], str | None]
 
 #: Interval at which the server checks for its end, and calls ``ready``, in seconds.
 _INTERVAL_S = 0.1
-#: Connections that are open at once; a further one ends the oldest. Each has a thread and a descriptor, of which a
-#: process usually has 1,024. A client that sends a byte now and then would keep both.
+#: Connections that are open at once. A client that sends a byte now and then would keep a thread and a descriptor, of
+#: which a process usually has 1,024: so a further connection ends the oldest.
 _MAX_CONNECTIONS = 128
 
 
@@ -55,11 +55,11 @@ class _ProbeServer(ThreadingHTTPServer):
         self._ready = ready
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._lock = Lock()
-        self._open: dict[Any, None] = {}  # sockets, oldest first
+        self._open: dict[Any, None] = {}  # an ordered set of sockets, oldest first
         super().__init__((host, port), handler)
 
     def service_actions(self) -> None:
-        """Ask for the readiness at each interval, so that ``Readiness`` logs a request that Kafka does not answer."""
+        """Call ``ready`` at each interval, only for its log line about a request that Kafka does not answer."""
         self._ready()
 
     def process_request(self, request: Any, client_address: Any) -> None:
