@@ -143,7 +143,8 @@ class LibraryIndex:
         """Open an index in Redis that programs write; the first ``add`` creates it.
 
         ``url``: ``redis://``, ``rediss://`` or ``unix://``; a single server, with login and database. ``name``: 1 to 32
-        of a-z, 0-9, _ and -. Warns (``UserWarning``) where the server would drop keys if a memory limit were set.
+        of a-z, 0-9, _ and -. Warns (``UserWarning``) of an eviction policy that would drop keys if the server, now
+        without a memory limit, got one.
 
         Raises ``SettingsError``, ``StoreUnavailable``, ``StoreMisconfigured`` or ``IndexMismatch``, as docs/library.md
         says.
@@ -176,7 +177,7 @@ class LibraryIndex:
         daemons maintain the index.
         """
         _check_index_name(name)
-        parameters = index_parameters(LibraryProfile().section)  # any will do: keys to delete are found by the name
+        parameters = index_parameters(LibraryProfile().section)  # any profile: the name tells which keys to delete
         with backend_at(url, PROGRAMS_PREFIX, {name: parameters}) as backend:
             fingerprint = backend.inspector(name).fingerprint()
             # Without a fingerprint there is no index; without ``MAINTAINED_BY_PROGRAMS`` in it the index is of daemons.
@@ -187,7 +188,7 @@ class LibraryIndex:
                 )
             try:
                 return delete_index(backend.staging(name)) > 0
-            except BatchRefused as error:  # the lease ended while this process was suspended
+            except BatchRefused as error:  # another process has the lease: this one was suspended
                 raise StoreUnavailable(str(error)) from error
 
     @classmethod
@@ -265,7 +266,7 @@ class LibraryIndex:
             for first in range(0, len(queries), CHUNK_DOCUMENTS):
                 for result in self._lookup.look_up(queries[first : first + CHUNK_DOCUMENTS], now_ms):
                     if isinstance(result, Exception):
-                        raise result  # not reached: the scopes were checked above, and no text has an id
+                        raise result  # never: the scopes were checked above, and no text has an id
                     matches.append(Matches(result.matches, complete=result.complete))
             return matches
 
@@ -305,7 +306,7 @@ class LibraryIndex:
         return self._writer
 
     def _check_index(self) -> bool:
-        """Check the profile of the index; return whether the index exists: a program's first ``add`` creates it.
+        """Check the profile; return whether the index exists. One of programs is created by the first ``add``.
 
         Raises ``StoreUnavailable`` and ``IndexMismatch`` as ``lookup``.
         """
