@@ -1,6 +1,7 @@
 """The sections ``[profiles.NAME]``: topics, the format of their documents, and the rules for near-duplicates.
 
-From the keys ``Profile`` also derives shingle options, the banding and the index fingerprint. A new key also touches
+From the keys ``Profile`` also derives shingle options, the banding and the index fingerprint. ``base`` has the
+conventions of names, docstrings and ``_check_...``. A new key needs a run of docs/settings_tables.py, and also touches
 
 * ``indexes.detector_options`` if the detector needs it, ``cli.assembly`` if it is for decoding;
 * ``fingerprint`` and docs/format.md if it changes the band keys or the sketch of a text;
@@ -152,7 +153,7 @@ class Profile(Section):
     most three candidates, exact copies first."""
     max_candidates: kinds.Limit = Field(default=500, ge=1)
     """Most candidates that a document is compared with, the most promising first."""
-    # As ``batch_limits.MAX_BATCH_BYTES``.
+    # At most 64 MiB, as a record batch (``batch_limits.MAX_BATCH_BYTES``).
     max_text_bytes: kinds.Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)
     """Longest text (UTF-8) to process; a longer one becomes a dead letter."""
     seed: kinds.Whole = Field(default=minhash.DEFAULT_SEED, ge=0, le=2**63 - 1)
@@ -191,7 +192,7 @@ class Profile(Section):
         return ContainmentRule(self.containment_threshold, min_shingles)
 
     def configured_recall_from(self) -> float:
-        """Return ``recall_from`` if set, else 0.8, also below the threshold: ``tune`` tries other thresholds."""
+        """Return ``recall_from`` if set, else 0.8, also below the threshold, because ``tune`` tries others."""
         return self.recall_from if "recall_from" in self.model_fields_set else DEFAULT_RECALL_FROM
 
     def recall(self, similarity: float) -> float:
@@ -203,18 +204,17 @@ class Profile(Section):
         return MEASURES[self.similarity].least_jaccard(similarity)
 
     def fingerprint(self) -> dict[str, object]:
-        """Return all that determines band keys and sketches, by name, as JSON values.
+        """Return by name, as JSON values, all with which the stored documents must agree.
 
         An index is used only with an equal fingerprint. ``unicode`` alone may differ: another version of Unicode
         changes few characters, and causes a warning.
 
-        - Included for other reasons: ``exact_limit``, because documents inserted before and after a change would be
-          compared differently; ``scope_field``, because stored documents would be in wrong scopes.
-        - Excluded, because band keys and sketch of a text do not depend on them: ``threshold``,
-          ``containment_threshold``, ``min_words``, ``min_shared_bands``, the rules of suppression, the names of other
-          fields, ``label_bytes``, retention and caps.
-        - Excluded for other reasons: ``recall_from`` and ``min_recall``, because bands and rows, which may follow
-          from them, are included; ``default_scope``, because it applies to later records only.
+        - Included: all that determines band keys and sketches; ``exact_limit``, because documents inserted before and
+          after a change would be compared differently; ``scope_field``, as stored documents would be in wrong scopes.
+        - Excluded: ``threshold``, ``containment_threshold``, ``min_words``, ``min_shared_bands``, the rules of
+          suppression, the names of other fields, ``label_bytes``, retention and caps, because band keys and sketches
+          do not depend on them; ``recall_from`` and ``min_recall``, of which only the resulting bands and rows count;
+          ``default_scope``, because it applies to later records only.
         """
         banding = self.banding()
         return {
@@ -255,7 +255,7 @@ class Profile(Section):
         if self.stop_shingles == NO_STOPS:
             return frozenset()
         stops = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
-        # Compared with the options without stop shingles, as those with which they were learnt.
+        # They were learnt without stop shingles; ``shingle_options`` would also call this again.
         if wrong := option_differences(stops, self._options_without_stop_shingles()):
             raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
         return stops.hashes
@@ -308,14 +308,14 @@ class Profile(Section):
             yield "recall_from", text
 
     def _check_shingle_counts(self) -> Mistakes:
-        # As in ``containment_rule``; a larger minimum would suppress all pairs.
+        # A document counts at most as one with exact_limit + 1 shingles: a larger minimum would suppress all pairs.
         if self.exact_limit is not None and self.min_shingles > self.exact_limit + 1:
             text = f"is {self.min_shingles}; it may be {self.exact_limit + 1} at most, one above exact_limit"
             yield "min_shingles", text
 
     def _check_repetitions(self) -> Mistakes:
         for key in ("topics", "text_fields", "only_sources"):
-            # A wrong value is absent; without the default this would end the check of other keys (``contradictions``).
+            # A key with a wrong value has no attribute: without the default, an error here would hide later mistakes.
             for name, count in Counter(getattr(self, key, ())).items():
                 if count > 1:
                     yield key, f"{kinds.write_text(name)} is there {count} times, and may be there once"
