@@ -84,7 +84,7 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
 
 
 # Look-ups. No POST of the service creates anything: status 200, not Litestar's 201. Status 409 is for a request with a
-# scope to a profile without scopes; a batch, which reports this problem in the place of the text, has no 409.
+# scope to a profile without scopes. A batch has no 409: it reports this problem in the place of the text.
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -278,9 +278,10 @@ def _problem_response(_request: _Request, error: Exception) -> Response[bytes]:
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
     name = _FRAMEWORK_PROBLEMS.get(error.status_code)
-    if name is None and isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
-        return _on_defect(request, error.__cause__)
-    name = name or "internal"  # the client disconnected while its body was read: nobody gets this response
+    if name is None:
+        if isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
+            return _on_defect(request, error.__cause__)
+        name = "internal"  # the client disconnected while its body was read: nobody gets this response
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
     response = _problem_response(request, RequestProblem(name, detail, field=field))
     response.headers.update(error.headers or {})  # with status 405, the allowed methods
@@ -303,7 +304,7 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
     return _problem_response(request, RequestProblem("internal"))
 
 
-#: Handlers in the OpenAPI document, which does not describe the others.
+#: Handlers that the OpenAPI document describes.
 _DESCRIBED: Final = (
     look_up,
     look_up_batch,
