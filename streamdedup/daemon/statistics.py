@@ -51,7 +51,7 @@ class Statistics:
         #: Documents that have reached limits, by profile; logged by ``close``.
         self._limits: defaultdict[str, ReachedLimits] = defaultdict(ReachedLimits)
         self.lags = Lags(metrics, monotonic)
-        self._stats_at_s = -math.inf  # the first `observe` asks the index
+        self._stats_at_s = -math.inf  # the first call of `observe_indexes` asks
         self._rebalances_count = 0  # rebalances of the present source that are in the metric
         self._is_nearly_full = False
         #: Topic incarnations that are counted: ``topic_recreated`` is called for each partition of a topic.
@@ -74,7 +74,7 @@ class Statistics:
         metrics.batch_records.observe(decoded.topic_operations.total())
         for (topic, operation), count in decoded.topic_operations.items():
             metrics.records.labels(topic, operation).inc(count)
-        metrics.dead_letters_silent.inc(len(result.failures) - len(dead_letters))
+        metrics.dead_letters_silent.inc(len(result.failures) - len(dead_letters))  # failures that are not published
         metrics.future_times.inc(decoded.future_count)
         for profile, flaw, position in decoded.flawed:
             metrics.documents_flawed.labels(profile, flaw).inc()
@@ -148,7 +148,7 @@ class Statistics:
         self._log_summary()
 
     def observe_wait(self, source: Source | None) -> None:
-        """Show numbers of ``source`` (None without Kafka) every ``REFRESH_S``: a rebuild calls this for each record."""
+        """Show numbers of ``source``, None without Kafka, at intervals; a rebuild calls this for each record."""
         if source is not None and self.lags.refresh(source):
             self.observe_membership(source)
         self._log_summary()
@@ -191,7 +191,7 @@ class Statistics:
 
     def halted(self) -> None:
         self._metrics.halted.set(1)
-        self._repeats.close()  # logs the repeat counts now: no further batch ends their period
+        self._repeats.close()  # logs the repeat counts now: while halted no call does, and `close` may come days later
 
     def close(self) -> None:
         """Log how often events were repeated, and which limits documents have reached; at the end of the loop."""
