@@ -1,6 +1,7 @@
 """Pairs of a sample as ``tune`` shows them: sources, families of one template, and the words that two texts share.
 
-They are pairs that a lower threshold adds or a changed setting gains.
+Called by ``meter``, with all alerted pairs for ``in_families``, and by ``results``. The other pairs are those that a
+lower threshold adds or a changed setting gains.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ _PASSAGE_CHARS: Final = 120  # characters of the passage that are shown
 
 
 def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
-    """Return the share with two different sources among the pairs of known sources; None without such pairs."""
+    """Return the share with two sources among the pairs of known (not empty) sources; None without such pairs."""
     ends = [(sources[left], sources[right]) for left, right in _ends(pairs)]
     are_across = [left != right for left, right in ends if left and right]
     return sum(are_across) / len(are_across) if are_across else None
@@ -33,8 +34,8 @@ def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
 def in_families(sources: Sequence[str | None], pairs: Pairs) -> NDArray[np.bool_]:
     """Return whether each pair is of a family, bool (n,).
 
-    A family is at least ``LEAST_FAMILY`` documents that pairs link directly or through other documents. All are of one
-    source, or none has a source. Copies of one text are no family: pass one document of each distinct text.
+    A family is at least ``LEAST_FAMILY`` documents of one source, or all without a source, that pairs within it link,
+    directly or through others. Copies of one text are no family: pass one document of each distinct text.
     """
     ends = _ends(pairs)
     within = [(left, right) for left, right in ends if sources[left] == sources[right]]  # two unknown ones are equal
@@ -74,7 +75,7 @@ def _ends(pairs: Pairs) -> list[tuple[int, int]]:
 
 
 def _shown(sample: Sample, shingler: Shingler, pair: tuple[int, int], similarity: float) -> dict[str, Any]:
-    """Return a pair for the JSON of ``tune`` and for ``tuning_tables``: the later document is the left one."""
+    """Return a pair for the JSON of ``tune`` and for ``tuning_tables``: left is the later document, the greater row."""
     earlier, later = sorted(pair)
     left_text, right_text = shingler.in_order(sample.texts[later]), shingler.in_order(sample.texts[earlier])
     left_words, right_words = left_text.hashes.tolist(), right_text.hashes.tolist()
