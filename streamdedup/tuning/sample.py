@@ -1,6 +1,7 @@
 """Bounded samples of a stream of texts.
 
-``draw_sample`` (for ``tune``) bounds the documents, ``BoundedTexts`` (for ``stop-shingles``) the characters.
+For ``tune``, ``draw_sample`` bounds the documents, and ``used_text_rows`` (called by ``comparison``) the studied texts;
+for ``stop-shingles``, ``BoundedTexts`` bounds the characters.
 """
 
 import itertools
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_SEED: Final = 1  # seed: the same collection gives the same sample
+_SEED: Final = 1  # the same collection gives the same sample
 #: Most characters of the studied texts, by unit of the shingles, so that the exact join of ``study`` takes seconds.
 MOST_CHARACTERS: Final = {"word": 30_000_000, "char": 16_000_000}
 #: An excerpt of a sample has this many runs of neighbouring texts, because copies are often neighbours in time.
@@ -20,7 +21,7 @@ _EXCERPT_RUNS: Final = 10
 
 
 class Sample(NamedTuple):
-    """Some documents of a stream, in the order of arrival; ``read_count``: all documents of the stream."""
+    """Some documents of a stream, in the order of arrival; ``read_count``: number of documents in the stream."""
 
     ids: list[str]
     texts: list[str]
@@ -80,7 +81,7 @@ class BoundedTexts:
 
 
 def usable_characters(texts: Sequence[str], units: Iterable[str]) -> int:
-    """Return how many characters may be studied: all, up to the smallest of ``MOST_CHARACTERS`` for the units."""
+    """Return the number of characters of the texts, at most the smallest limit (``MOST_CHARACTERS``) of the units."""
     return min(sum(map(len, texts)), *(MOST_CHARACTERS[unit] for unit in units))
 
 
@@ -88,8 +89,9 @@ def used_text_rows(texts: Sequence[str], units: Iterable[str], share: float = 1.
     """Return the rows of the texts to study, int64 (n,), ascending: all, or an excerpt of evenly spread runs.
 
     ``units``: units of all shingle kinds to compare, which use the same texts. ``share``: share of the usable
-    characters (``usable_characters``), above 0, at most 1.
+    characters (``usable_characters``), above 0, at most 1. ``texts``: at least one.
     """
+    # A share of the characters, taken as one of the rows.
     excerpt_share = share * usable_characters(texts, units) / max(sum(map(len, texts)), 1)
     if excerpt_share >= 1.0:
         return np.arange(len(texts))
