@@ -234,6 +234,13 @@ class Daemon:
         lines = self.get("/metrics")[1].splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
+    @contextlib.contextmanager
+    def growing(self, name: str) -> Iterator[None]:
+        """Wait at the end of the context until a metric is greater than at its beginning."""
+        before = self.metric(name)
+        yield
+        wait_until(lambda: self.alive_or_fail() and self.metric(name) > before, DEADLINE_S, f"more {name}")
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         os.kill(self.process.pid, number)
@@ -285,6 +292,14 @@ def wait_no_members(bootstrap: str, group: str) -> None:
     """Wait until a group has no members: a daemon that ends waits 1.5 s at most for the answer of the group."""
     with contextlib.closing(admin_client(bootstrap)) as admin:
         wait_until(lambda: not admin.describe_groups([group])[group]["members"], what=f"the end of {group}")
+
+
+def delete_offsets(bootstrap: str, group: str, topic: str, partitions: int) -> None:
+    """Delete what a group whose members have gone has committed for the first partitions of a topic."""
+    wait_no_members(bootstrap, group)
+    with contextlib.closing(admin_client(bootstrap)) as admin:
+        done = admin.delete_group_offsets(group, [TopicPartition(topic, number) for number in range(partitions)])
+    assert set(done.values()) == {NoError}, done
 
 
 def set_offsets(

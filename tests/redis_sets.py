@@ -218,6 +218,12 @@ class SentinelSet:
         with redis.Redis(port=self.sentinel.port) as client:
             client.sentinel_set(SERVICE, "down-after-milliseconds", silence_ms)
 
+    def has_failed_over(self) -> bool:
+        """Tell whether the Sentinel takes the replica for the master, and is done with it."""
+        with redis.Redis(port=self.sentinel.port) as client:
+            state = client.sentinel_master(SERVICE)
+        return bool(state["port"] == self.replica.port and not state["is_odown"] and state["flags"] == "master")
+
 
 @contextlib.contextmanager
 def redis_sentinel(program: str | None, **directives: str) -> Iterator[SentinelSet]:

@@ -152,7 +152,7 @@ def test_dead_letters_come_after_the_commit_without_any_part_of_the_record(start
     letters = new_topic("letters")
     failed = Record(Position("articles", 1, 7), 0, b"amber", b"amber", (("amber", b"amber"),))
     failure = Failure(Stage.DECODE, "not_json", "DecodeError", "no JSON")
-    made = dead_letter(failed, failure, DaemonInfo("g", "i", "1"), time_ms=0)
+    made = dead_letter(letters, failed, failure, DaemonInfo("g", "i", "1"), time_ms=0)
     with start(**{"kafka.dead_letter_topic": letters}) as service, service.alerts(path="/v1/dead-letters") as blocks:
         assert next(blocks)["id"] == f"{letters}:0"
         for commit in (False, True):
