@@ -49,6 +49,7 @@ def passed(flags: list[bool], sizes: list[int], limit: int | None, last_records:
 @example([True] * 4 + [False] * 6 + [True] * 4, [14], 3, 3).via("too many at the beginning of a batch")
 @example([True] * 4 + [False] * 6 + [True] * 4, [14], 4, 2).via("dead letters that have left the window")
 @example([at % 20 == 0 for at in range(2_000)], [100] * 20, 60, 940).via("a lone dead letter now and then")
+@example([at % 20 == 0 for at in range(200)], [10] * 20, 3, 37).via("batches without dead letters count as well")
 def test_it_opens_before_the_first_batch_with_which_a_stretch_of_the_window_has_too_many(flags, sizes, limit, more):
     last_records, expected = limit + more, 0
     for size in sizes:

@@ -15,13 +15,14 @@ import structlog
 
 from streamdedup import clock as wall_clock
 from streamdedup import errors
+from streamdedup.daemon import batch as stages
 from streamdedup.daemon import readiness
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.detector import Detector
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, GroupHasOtherIndex, RegistryUnavailable
 from streamdedup.position import Partition
-from streamdedup.wire import Decoder
+from streamdedup.wire import Decoder, decode_alert
 from streamdedup.wire.dead_letters import read_headers
 from tests.floods import a_story, decoys
 from tests.simulation.transport import MemorySink
@@ -805,3 +806,11 @@ def test_a_wait_for_the_store_ends_with_a_request_to_stop(world, daemon):
     world.outages = [lambda: None, lambda: None, lambda: setattr(daemon.stop, "stopping", True)]
     daemon.loop.run()
     assert world.broker.groups[GROUP].members == []
+
+
+def test_the_alerts_of_the_chunks_of_a_batch_have_the_order_of_their_documents(world, monkeypatch):
+    monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 1)
+    world.send(*(Sent(name, TEXT, 0) for name in "abc"))
+    world.run()
+    alerts = [decode_alert(record.value) for record in world.broker.records(DUPLICATES)]
+    assert [alert.document.id for alert in alerts] == ["a", "b", "c", "y"]

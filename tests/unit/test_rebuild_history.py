@@ -11,12 +11,12 @@ from msgspec import structs
 
 from streamdedup import clock
 from streamdedup.daemon import publisher
-from streamdedup.daemon.rebuild_seeds import Seeds
+from streamdedup.daemon.rebuild_seeds import Seeds, alerts_in
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number
-from streamdedup.kafka.protocols import Message
+from streamdedup.kafka.protocols import Batch, Message, Record
 from streamdedup.position import Position
-from streamdedup.wire import Alert, decode_alert
+from streamdedup.wire import Alert, AlertReader, decode_alert, encode_alert
 from tests.alerts import a_document, a_match, an_alert
 from tests.turns import CLOCK, DUPLICATES, GROUP, INPUT, Sent, World
 
@@ -209,3 +209,10 @@ def test_a_match_with_the_first_incarnation_replaces_another_only_after_a_lifeti
         alert = an_alert(a_document("b", new), a_match("a", old, 1.0), detected_at_ms=later_ms)
     seeds.add(alert)
     assert seeds._incarnations[document_number("articles", "a")][-1] == ("" if is_replaced else "ff" * 8)
+
+
+def test_alerts_behind_a_record_of_another_program_are_read():
+    alert = an_alert(a_document("b", Position(INPUT, 0, 1)), a_match("a", Position(INPUT, 0, 0)))
+    values = [b"{}", None, *encode_alert(alert)]
+    records = (Record(Position(DUPLICATES, 0, offset), 0, None, value) for offset, value in enumerate(values))
+    assert list(alerts_in(Batch(tuple(records)), AlertReader(), alert.profile)) == [alert]
