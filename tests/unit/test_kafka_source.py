@@ -234,10 +234,11 @@ def test_a_committed_offset_is_ignored_where_it_names_another_id_than_that_of_th
 def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attempt(
     source, consumer, incarnation, topic_id, metadata
 ):
-    record = Record(Position("healthy", 0, 40, incarnation), 0, None, b"v")
-    batch = Batch((record,), metadata="attempt", topic_ids={"healthy": topic_id} if topic_id else {})
+    records = tuple(Record(Position("healthy", number, 40, incarnation), 0, None, b"v") for number in (1, 0))
+    batch = Batch(records, metadata="attempt", topic_ids={"healthy": topic_id} if topic_id else {})
     consumer.committed_offsets = offsets_to_commit(batch)
-    assert consumer.committed_offsets == {HEALTHY: OffsetAndMetadata(41, metadata, -1)}
+    committed = OffsetAndMetadata(41, metadata, -1)
+    assert consumer.committed_offsets == {HEALTHY: committed, TopicPartition("healthy", 1): committed}
     assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(41, "attempt", topic_id, incarnation)
 
 
