@@ -1,7 +1,7 @@
 """The masters of a Redis Cluster as ``Servers``.
 
-A call to a cluster that is silent as a whole takes one time-out for each node; ``Settings.watchdog_s`` allows 12. A
-cluster that is silent in part takes up to three for each silent node, because redis-py asks for the map again.
+A call to a cluster of which no node answers takes one time-out for each node. If only some nodes are silent, it takes
+up to three for each of them, because redis-py asks for the map again. ``Settings.watchdog_s`` leaves 12 time-outs.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,8 @@ from redis.cluster import ClusterNode, PipelineCommand, RedisCluster
 from streamdedup.index.redis.errors import check_replies, translated
 from streamdedup.index.redis.servers import Command, Connections, Servers
 
-#: Replies after which commands are sent once more, with a new map of the hash slots; not AskError, with the same map.
+#: Replies that show an outdated map of the hash slots: all commands are sent once more, with a new map. Not `AskError`,
+#: the base class of `MovedError`: while a hash slot moves, the map is still right.
 _STALE_MAP = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError)
 
 #: A node of a cluster, and name and arguments of a command for the node.
@@ -23,7 +24,8 @@ _Addressed = tuple[ClusterNode, Sequence[Any]]
 class ClusterServers(Servers):
     """Sends each command to the master that has its key.
 
-    With ``from_replicas`` the commands of ``send_raw`` go to a replica if there is one, and must only read.
+    With ``from_replicas`` the commands of ``send_raw`` go to a replica if there is one, and must only read;
+    ``ask_masters`` and ``ask_master`` never ask a replica.
 
     This class finds the nodes itself. The client would follow a moving hash slot to unknown nodes, and would ask the
     server which arguments of each script are keys, so that every batch would be sent twice.
@@ -102,7 +104,7 @@ class ClusterServers(Servers):
                 self.close()
                 raise
             except IndexError as error:
-                # redis-py 8.1 takes the first master of a map without any.
+                # redis-py 8.1, for a map without masters: it takes the first of an empty list.
                 self.close()
                 raise exceptions.RedisClusterException(
                     "no node that answers knows a hash slot; create the cluster (redis-cli --cluster create)"
@@ -110,7 +112,7 @@ class ClusterServers(Servers):
             return replies
 
     def _client_with_map(self) -> RedisCluster:
-        """Return the client, after a time-out with a new map of the hash slots."""
+        """Return the open client; if the last call ended with a time-out, with a new map of the hash slots."""
         if self._client is None:
             self._client = self._open_client()
         elif self._has_timed_out:
