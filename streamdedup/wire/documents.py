@@ -1,4 +1,4 @@
-"""Documents: ``Decoder`` makes a ``Document`` of the key, value and headers of a record, or raises ``DecodeError``.
+"""Documents: ``Decoder`` makes a ``Document`` of the key, value and headers of a record, or raises ``MessageError``.
 
 A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. A new field of
 documents also touches ``settings.profile``, ``formats.fields.WantedFields`` and docs/messages.md.
@@ -34,14 +34,14 @@ _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "app
 #: Contents of ``deleted_field`` that make a record a deletion.
 _TRUE = (True, "true")
 _FALSE = (False, "false", None)
-#: Attributes of ``WantedFields`` for which ``Decoder`` has a setting ``NAME_field``; texts have ``text_fields``.
+#: For each of these ``Decoder`` has a setting ``NAME_field``, and ``WantedFields`` an attribute ``NAME``.
 _SINGLE_FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
-#: Fields that alerts repeat unchanged.
+#: Fields that alerts repeat.
 _PASSED_ON: tuple[Flaw, ...] = ("source", "published_at")
 #: First bytes of keys that are more likely JSON or framed for a schema registry than ids.
 _OTHER_FORMS = (b"{", b'"', b"\0", b"\1")
 KEY_ADVICE = "if the key has the id in another form, set key_format of the profile"
-_PART_CHARACTERS = 65_536  # encoded at once
+_PART_CHARACTERS = 65_536  # of a text, encoded at once by `_utf8_length`
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and numbers form no reference cycles
@@ -49,10 +49,10 @@ class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and nu
 
     Attributes:
         text: Empty for a deletion. Contains no lone surrogate.
-        source, published_at: Unchanged; the time is not interpreted.
+        source, published_at: As in the value, a whole number as text; the time is not interpreted.
         scope: None in a profile without scopes, and for appends and deletions, whose document keeps its own.
         left_out: Fields that are None because their content has a wrong type or is too long.
-        doubtful: Whether the id of a deletion is a key that looks like JSON or a framed value, not like an id.
+        doubtful: Whether a deletion has as its id a key that was read as text, but looks like JSON or a framed value.
     """
 
     id: str
@@ -103,7 +103,7 @@ class Decoder:
             **{name: field for name, field in field_names.items() if field is not None},
         )
         self.value_format = make_format(self.format, self._wanted, self.registry)
-        self._format_of_keys = None  # for keys that are the id as text
+        self._format_of_keys = None  # a key is the id itself, as text
         if self.key_format is not None and self.key_format != "text":
             wanted_fields = WantedFields(id=self.key_field or "")  # an empty path is the whole key
             self._format_of_keys = make_format(self.key_format, wanted_fields, self.registry, KEY_ID_HEADER)
@@ -122,7 +122,8 @@ class Decoder:
         """Decode one record; raise ``DecodeError`` or ``DocumentTooLarge`` for one that is no document.
 
         A record without a value (a tombstone) deletes the document whose id is the key. Where a value has no id, the
-        key is the id, or without a key the position. Errors of servers (``ValueFormat.fields``) pass through.
+        key is the id. Without a key, the position is the id of an upsert; appends and deletions are refused. Errors of
+        servers (``ValueFormat.fields``) pass through.
         """
         if value is None and key is None:
             raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
@@ -163,7 +164,7 @@ class Decoder:
         return ("key", *document.left_out) if key_differs else document.left_out
 
     def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
-        """Return a function that writes an id as a key; None if the registry lacks the subject, of the key's schema."""
+        """Return a function that writes an id as a key; None if the registry lacks ``subject``, the key's schema."""
         if self._format_of_keys is None:
             return str.encode
         name = self.key_field or ""  # without a name the id is the whole key (`nested`)
@@ -173,7 +174,7 @@ class Decoder:
         return None if write is None else lambda document_id: write({name: document_id})
 
     def shown_fields(self, value: bytes, headers: Headers = ()) -> bytes | None:
-        """Return the fields of a value as JSON, for people; None if it cannot be read, or has no registered schema."""
+        """Return the fields of a value as JSON, for people; None if unreadable, or not in a ``RegistryFormat``."""
         if not isinstance(self.value_format, RegistryFormat):
             return None
         try:
@@ -235,7 +236,7 @@ class Decoder:
         if not texts:
             names = ", ".join(f"`{name}`" for name in self.text_fields)
             raise DecodeError(ErrorCode.MISSING_TEXT, f"no text: {names} missing or null")
-        limit, breaks = self.max_text_bytes, len(texts) - 1
+        limit, breaks = self.max_text_bytes, len(texts) - 1  # line breaks between the texts
         # UTF-8 has at most four bytes for a character, so most texts need not be encoded to be measured.
         if sum(map(len, texts)) * 4 + breaks > limit:
             length = sum(map(_utf8_length, texts)) + breaks
