@@ -39,7 +39,7 @@ METADATA_REQUESTS = 3
 
 
 class KafkaSource:
-    """Batches from a consumer of the group. ``Source`` has the contract of each method; docstrings here add the means.
+    """Batches from a consumer of the group. ``Source`` has the contract of each method; docstrings here say how.
 
     A rebalance does not interrupt the work on a batch: its transaction carries the membership of the poll, and Kafka
     refuses an earlier one. ``commit``, outside a transaction, compares the memberships itself.
@@ -57,7 +57,8 @@ class KafkaSource:
         self._unreadable = guard_parsing(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
         self._other_indexes = OtherIndexWatch(consumer, options)
-        #: State of each partition whose committed offset was compared with the topic id; new after an assignment.
+        #: The client's state of each partition whose committed offset was compared with the topic id. Each assignment
+        #: makes a new state object, so the identity of the object shows what was compared.
         self._checked_states: dict[Any, Any] = {}
         self._unusable_because: str | None = None  # None while this source is usable
 
@@ -104,10 +105,10 @@ class KafkaSource:
 
     def _fetch(self, timeout_s: float, max_records: int | None) -> Batch:
         """Return the next records of the client; an empty batch after a retriable error, or without membership."""
-        # `keep_membership` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
+        # `keep_membership` has paused these. They stay paused through a rebalance, and only this resumes them.
         if paused := self._consumer.paused():
             self._consumer.resume(*paused)
-            compat.drop_parked(self._consumer)  # fetched again: the client might never return parked records
+            compat.drop_parked(self._consumer)  # records from before the pause, which the client might never return
         configured = self._options.max_poll_records
         limit = configured if max_records is None else min(max_records, configured)
         self._unreadable.clear()
@@ -117,7 +118,7 @@ class KafkaSource:
         except Exception as error:  # noqa: BLE001  sorted below
             self._pause_or_raise("poll_retried", error, message="A poll failed and is repeated", pause_s=RETRY_PAUSE_S)
             return Batch()
-        compat.finish_rebalance(self._consumer)  # the client forgets a rebalance that ends between two polls
+        compat.finish_rebalance(self._consumer)  # if the client has forgotten one
         records, unreadable = unpack(polled, has_unreadable=bool(self._unreadable))
         if unreadable:
             self._report_or_halt(unreadable)
@@ -125,14 +126,15 @@ class KafkaSource:
 
     def _pause_or_raise(self, event: str, error: Exception, *, message: str, pause_s: float) -> None:
         """Log and wait after a retriable error of a poll; raise any other error, and refuse further polls."""
-        if not is_retriable(error):
-            # The client may keep an exhausted fetch, and spin on it in the next poll.
-            self._unusable_because = "a poll failed"
-            if isinstance(error, (StreamdedupError, MemoryError)):
-                raise error  # no error of the client
-            raise translated(error, "poll", self._options) from error
-        self._repeats.info(event, message=message, error=repr(error))
-        time.sleep(pause_s)
+        if is_retriable(error):
+            self._repeats.info(event, message=message, error=repr(error))
+            time.sleep(pause_s)
+            return
+        # The client may keep an exhausted fetch, and spin on it in the next poll.
+        self._unusable_because = "a poll failed"
+        if isinstance(error, (StreamdedupError, MemoryError)):  # not from the client
+            raise error
+        raise translated(error, "poll", self._options) from error
 
     def _report_or_halt(self, unreadable: tuple[UnreadableRecord, ...]) -> None:
         """Log the positions of unreadable records; with ``on_unreadable = "halt"`` raise instead."""
@@ -157,8 +159,8 @@ class KafkaSource:
         """Return a batch; without membership, or if a partition was revoked since, rewind and return an empty one."""
         if not records and not unreadable:
             return Batch()
-        # Read directly after the poll: later the heartbeats may have ended the membership. It would be empty, and a
-        # broker accepts a commit with an empty membership from any client, even for partitions of other members.
+        # Read directly after the poll: heartbeats may end the membership at any time. Then `group_metadata` returns an
+        # empty one, with which a broker accepts commits from any client, even for partitions of other members.
         membership = self._consumer.group_metadata()
         batch = Batch(records, unreadable, membership.generation_id, membership, topic_ids=self._topics.ids())
         if _has_joined(membership) and batch.starts.keys() <= self.assigned():
@@ -202,6 +204,7 @@ class KafkaSource:
         try:
             # The ends first: a record that arrives between the two requests lies at or behind its end.
             ends = self._consumer.end_offsets(partitions, timeout_ms=timeout_ms)
+            # A `TopicPartition`, as in `ends`, equals the `Partition`: both are named tuples.
             return first_offsets(self._consumer, times_ms, ends, timeout_ms)
         except CLIENT_ERRORS as error:
             raise translated(error, "find a time in the topics", self._options) from error
@@ -224,7 +227,7 @@ class KafkaSource:
             self._keep_step(min(remaining_s, KEEP_STEP_S))
 
     def _keep_step(self, timeout_s: float) -> None:
-        """Poll once, which keeps the membership; rewind partitions that were assigned during it and not paused."""
+        """Poll once to keep the membership; rewind partitions that returned records, assigned during the poll."""
         compat.keep_join_answer(self._consumer)
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
@@ -258,7 +261,7 @@ class KafkaSource:
         except CLIENT_ERRORS as error:
             raise translated(error, "look up the ends of the topics", self._options) from error
         for partition, end in ends.items():
-            # As fetches do. Never lowered: while a transaction is open, the answer is only the last stable offset.
+            # Fetches write it, too. Never lowered: in an open transaction the answer is only the last stable offset.
             states[partition].highwater = max(end, states[partition].highwater or 0)
 
     def confirm(self) -> None:
@@ -311,7 +314,7 @@ class KafkaSource:
 
 
 class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
-    """Counts and logs rebalances, and drops answers and claims from before them.
+    """Counts and logs rebalances; drops requested offsets from before them, and after a loss the owned partitions.
 
     Called on the client's network thread, where a blocking call would stop the heartbeats, before offsets are fetched.
     """
@@ -327,7 +330,7 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
         self._rebalanced("partitions_revoked", revoked)
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-        compat.forget_owned_partitions(self._consumer)  # else the next join claims them
+        compat.forget_owned_partitions(self._consumer)  # else the next join names them as owned
         self._rebalanced("partitions_lost", lost)
 
     def _rebalanced(self, event: str, partitions: Iterable[Any]) -> None:
