@@ -55,11 +55,11 @@ class ClosingSelector(selectors.DefaultSelector):
 
 
 def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
-    """Prepare the login, and return a client of ``kind``; raises the error that ``errors.connection_error`` returns.
+    """Prepare the login, and return a client of ``kind``; raises ``errors.connection_error`` with the likely cause.
 
     Where the constructor fails, the client leaves its network thread and its sockets open; they are closed here.
     """
-    # These three lines change the client for the whole process.
+    # The next three lines change the client for the whole process.
     cap_client_logging()
     limit_batches()
     Fetcher._send_list_offsets_requests = _request_all_offsets
@@ -80,8 +80,9 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
             close_quietly("close the network part", network.close)
         if isinstance(error, CLIENT_ERRORS):
             if isinstance(error, KafkaTimeoutError) and reasons:
-                # It only says that there is no connection. A refused login is the best reason, else the latest one.
-                error = ([reason for reason in reasons if isinstance(reason, LOGIN_REFUSED)] or reasons)[-1]
+                # A time-out says only that there is no connection. Better: a refused login, else the last failure.
+                refusals = [reason for reason in reasons if isinstance(reason, LOGIN_REFUSED)]
+                error = (refusals or reasons)[-1]
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
             # No cause is chained: some texts of the client contain configuration values.
             raise connection_error(error, doing, options) from None
@@ -157,7 +158,7 @@ async def _request_all_offsets(fetcher: Any, timestamps: Mapping[Any, int]) -> t
 
 
 def has_fetched(consumer: Any) -> bool:
-    """Return whether the client holds fetched records; a poll with timeout 0 may sleep for ``retry_backoff_ms``."""
+    """Return whether the client holds fetched records; to poll with timeout 0 may take ``retry_backoff_ms``."""
     fetcher = consumer._fetcher
     return bool(fetcher._completed_fetches or fetcher._next_partition_records)
 
@@ -223,8 +224,8 @@ def fetch_committed_offsets(
         coordinator._isolation_level = IsolationLevel.READ_UNCOMMITTED
         # Else the copy joins a stable fetch in progress, which waits for transactions.
         coordinator._offset_fetch_futures = {}
-        # Else the copy waits for a lookup in progress, whose answer only the original takes: it would loop on the
-        # network thread, without a heartbeat, until the time limit.
+        # Else the copy waits for the original's lookup of the coordinator, whose answer only the original takes: until
+        # the time limit the copy would loop on the network thread, which meanwhile sends no heartbeat.
         coordinator._find_coordinator_future = None
     offsets: Mapping[Any, Any] = coordinator.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
     return offsets
@@ -242,10 +243,11 @@ def drop_offset_answers(consumer: Any) -> None:
 
 
 def forget_owned_partitions(consumer: Any) -> None:
-    """Let the next join claim no partitions, after the membership was lost.
+    """Let the next join name no partitions as owned, after the membership was lost.
 
-    A claimed partition that is to move is assigned to nobody until its owner has revoked it, which begins a second
-    rebalance. A former owner has nothing to revoke, so the rebalance never comes, and nobody reads the partition.
+    A partition that a member names as owned and that is to move to another is at first assigned to nobody: its owner
+    revokes it, and so begins a second rebalance. A former owner has nothing to revoke: the rebalance never comes, and
+    nobody reads the partition.
     """
     for assignor in consumer._coordinator._assignors.values():
         assignor.member_assignment = None
@@ -264,9 +266,10 @@ def finish_rebalance(consumer: Any) -> None:
 
 
 def keep_join_answer(consumer: Any) -> None:
-    """Let the next poll take the answer to a join that has come since the last poll.
+    """Let the next poll take the answer to a join that arrived between two polls.
 
-    The client drops a join that is done and joins again, so that all members wait; it gets one that is never done.
+    The client drops a join task that is done and joins again: one more rebalance, for which all members wait. So a task
+    with the same answer that is never done replaces it.
     """
     coordinator = consumer._coordinator
     join = coordinator._join_task
@@ -279,10 +282,10 @@ def keep_join_answer(consumer: Any) -> None:
 def lead_after_return(consumer: Any) -> None:
     """Let a static member that returns as the leader of its group watch the topics for new partitions, as leaders do.
 
-    When a static leader returns, Kafka names its former member id as the leader's, until JoinGroup version 9 (Kafka
-    3.2); the client asks for version 7. It considers itself a follower, so that nobody would ever read partitions and
-    topics that come later. The other members do not watch: each would join again at each change, and some of these
-    joins begin a rebalance.
+    A static member that returns gets a new member id. Before JoinGroup version 9 (Kafka 3.2; the client asks for 7)
+    Kafka still names the leader by its former id, so the leader takes itself for a follower, and nobody would ever read
+    partitions and topics that come later. Only the leader may watch: of several members each would join again at each
+    change, and some of these joins begin a rebalance.
     """
     coordinator = consumer._coordinator
     read_answer = coordinator._process_join_group_response
@@ -300,7 +303,7 @@ def lead_after_return(consumer: Any) -> None:
 def heartbeat_answered_at(consumer: Any) -> float:
     """Return the monotonic time of the last answer to a heartbeat; public methods return only the times of sending."""
     heartbeat = consumer._coordinator.heartbeat
-    # A reset, at a join, counts as an answer: no heartbeat was sent since.
+    # A join resets the heartbeat; until the first answer after it the reset counts as one.
     return float(max(heartbeat.last_receive, heartbeat.last_reset))
 
 
