@@ -12,7 +12,7 @@ normalised text, the bits above what it is and whether neighbours may change the
 Where neighbours may change an entry, ``mark_repair`` reads ``Tables.context`` and ``Tables.composites``.
 
 The tables follow Python's Unicode version. They take 10 MB and some 0.2 s, once, when the first text beyond ASCII
-arrives, and as much again for each combination of further foldings. A daemon builds them at its start.
+arrives, and as much again for each combination of further foldings. A daemon has them built at its start.
 """
 
 import functools
@@ -55,15 +55,16 @@ SOLO = np.uint32(1 << 27)
 CHECK = np.uint32(1 << 28)
 #: Has a combining class: may have to change places with a code point before it that has ``ENDS_CLASSED``.
 CLASSED = np.uint32(1 << 29)
-#: The decomposition ends in a code point with a combining class; ``mark_repair`` relies on the bit after ``CLASSED``.
+#: The decomposition ends in a code point with a combining class. One bit above ``CLASSED``: ``mark_repair`` shifts.
 ENDS_CLASSED = np.uint32(1 << 30)
-#: Position of the highest byte, the kind of a code point: all bits from ``LETTER`` on.
+#: The bits from here on, one byte, are the kind of a code point.
 _KIND_SHIFT = 24
 
 # Bits of ``Tables.context``.
 
-#: The combining class, 0 for most. After a shift by ``LAST_CLASS_SHIFT``: the last class in the decomposition.
+#: The combining class, 0 for most.
 OWN_CLASS = np.uint32(0xFF)
+#: Bits from here on, as many as ``OWN_CLASS`` has: the class of the last code point of the decomposition.
 LAST_CLASS_SHIFT = 16
 #: Composes with certain code points before it.
 COMPOSES_BACKWARD = np.uint32(1 << 8)
@@ -189,7 +190,7 @@ def _in_ranges(ranges: Ranges) -> Iterator[str]:
 
 
 def _folding_steps(character: str, ignored: Collection[str], folding: FoldOptions) -> list[str]:
-    """Return the NFKC results on the way from a character to its folded form, which is the last one."""
+    """Return the NFKC form of a character, then the folded text of each round; the last is the folded form."""
     steps: list[str] = []
     for composed, folded in folding_rounds(
         character, folding, lambda text: "".join(c for c in text if c not in ignored)
@@ -211,7 +212,7 @@ def _category_entries(characters: _Characters) -> UInt32s:
     for first, last in APOSTROPHE_RANGES:
         packed[first : last + 1] = SPACE
     for first, last in SOLO_RANGES:
-        entries = packed[first : last + 1]
+        entries = packed[first : last + 1]  # a view
         entries[(entries & (LETTER | NUMBER) != 0) & (entries & MARK == 0)] |= SOLO
     return packed
 
@@ -261,12 +262,14 @@ def _context(characters: _Characters, composing: _Pairs) -> UInt32s:
 def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -> int:
     """Return the context bits of a character that normalisation or case folding may change."""
     bits = own_context.get(character, 0)
-    # A final consonant folds to a consonant and a virama, which matters only for following marks: ``last_class``.
-    inside = (own_context.get(c, 0) for step in steps for c in (step[:1] if character in FINAL_CONSONANTS else step))
+    # A final consonant folds to a consonant and a virama. The virama only affects marks behind it: `last_class` below.
+    texts = [step[:1] for step in steps] if character in FINAL_CONSONANTS else steps
+    inside = [own_context.get(c, 0) for text in texts for c in text]
     if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
         # A mark that folds, or a character with a mark in its folded form: no table tells what neighbours change.
         return int(bits | COMPLEX)
-    # A neighbour may meet any step: the bit if one has it, and the greatest class. A check too many costs only time.
+    # A neighbour may compose with any of the steps. So the bit is set if one step has it, and the class is the greatest
+    # of all: a check too many costs only time.
     ends = [step[-1] for step in steps]
     forward = max(own_context.get(c, 0) & COMPOSES_FORWARD for c in ends)
     last_class = max(unicodedata.combining(unicodedata.normalize("NFD", c)[-1]) for c in ends)
@@ -297,13 +300,13 @@ def _composites(composing: _Pairs, foldings: _Foldings, packed: UInt32s) -> tupl
     composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = DOUBTFUL
     matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)  # row and column 0 stay empty
     matrix[row + 1, column + 1] = composites
-    numbers: dict[bytes, int] = {}  # number by content of a row; the empty row has 0
-    row_numbers = np.array([numbers.setdefault(cells.tobytes(), len(numbers)) for cells in matrix])
+    unique_rows: dict[bytes, int] = {}  # number by content of a row, in the order of the numbers; the empty row has 0
+    row_numbers = np.array([unique_rows.setdefault(cells.tobytes(), len(unique_rows)) for cells in matrix])
     letter_row = np.zeros(letters[-1] + 2, np.uint32)
     letter_row[letters] = row_numbers[1:] * matrix.shape[1]
     mark_column = np.zeros(marks[-1] + 2, np.uint8)  # some 60 columns
     mark_column[marks] = np.arange(1, matrix.shape[1])
-    return np.frombuffer(b"".join(numbers), np.uint32), letter_row, mark_column
+    return np.frombuffer(b"".join(unique_rows), np.uint32), letter_row, mark_column
 
 
 def _doubtful_pairs(composing: _Pairs, foldings: _Foldings) -> _Pairs:
