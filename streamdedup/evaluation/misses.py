@@ -1,4 +1,4 @@
-"""``miss_reasons`` says why a trial missed pairs; ``near_duplicates`` is the exact rule for pairs.
+"""``miss_reasons`` says why a ``trial`` of the detector missed pairs; ``near_duplicates`` is the exact rule for pairs.
 
 Called by ``scores`` and ``cli.evaluate``. A new reason is a member of ``Miss``, and a row of a table in docs/tuning.md.
 """
@@ -22,7 +22,7 @@ _BATCH_PAIRS = 512
 
 
 class Miss(StrEnum):
-    """Why a pair was missed; if several reasons apply, the first of them counts."""
+    """Why a pair was missed; if several reasons apply, the first condition in ``_batch_reasons`` counts."""
 
     #: A document was skipped (no text, too short, too few words) or refused.
     SKIPPED = "document skipped or refused"
@@ -54,7 +54,7 @@ def _batch_reasons(
 ) -> list[Miss]:
     left, right, _ = pairs  # ``right`` is the later document, whose look-up should have found the pair
     signatures = _signatures(family, sets, left), _signatures(family, sets, right)
-    # Without scopes: the documents of a pair have one scope, which changes their band keys alike.
+    # Without the scope: both documents of a pair have the same, so it does not change which keys are equal.
     shared = shared_bands(*map(options.banding.band_keys, signatures))
     keeps = keeps_hashes(sets.sizes, options.exact_limit)
     is_exact = keeps[left] & keeps[right]
@@ -65,21 +65,20 @@ def _batch_reasons(
         options.measure.estimate(*signatures),
         np.zeros(len(left), np.bool_),  # none is exact
         drawn_overlaps(*signatures),
-        np.minimum(sets.sizes[left], sets.sizes[right]),  # the containment rule has a least size
+        np.minimum(sets.sizes[left], sets.sizes[right]),  # the containment rule needs a least size of the smaller side
     )
-    conditions = {
-        Miss.SKIPPED: found_pairs.skipped[left] | found_pairs.skipped[right],
-        Miss.DISSIMILAR: is_exact & ~is_near,
-        Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
-        Miss.ESTIMATE: ~is_exact & ~options.near(estimates),
-        # A full bucket keeps the later document from comparing, and the earlier one from being found. The second is
-        # uncertain, so a later document with too many candidates is named first.
-        Miss.FULL_BUCKET: found_pairs.full_bucket[right]
-        | (found_pairs.full_bucket[left] & ~found_pairs.over_candidates[right]),
-        Miss.CANDIDATE_CAP: found_pairs.over_candidates[right],
-    }
-    reasons = [*conditions, Miss.UNEXPLAINED]  # in the order of `Miss`
-    places = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
+    conditions = [
+        (Miss.SKIPPED, found_pairs.skipped[left] | found_pairs.skipped[right]),
+        (Miss.DISSIMILAR, is_exact & ~is_near),
+        (Miss.NO_SHARED_BAND, shared < options.min_shared_bands),
+        (Miss.ESTIMATE, ~is_exact & ~options.near(estimates)),
+        (Miss.FULL_BUCKET, found_pairs.full_bucket[right]),  # the later document did not see the whole bucket
+        (Miss.CANDIDATE_CAP, found_pairs.over_candidates[right]),
+        # The earlier document may not have been inserted. It met a full bucket, but perhaps another one: so last.
+        (Miss.FULL_BUCKET, found_pairs.full_bucket[left]),
+    ]
+    reasons = [*(reason for reason, _ in conditions), Miss.UNEXPLAINED]
+    places = np.select([condition for _, condition in conditions], range(len(conditions)), len(conditions))
     return [reasons[place] for place in places.tolist()]
 
 
