@@ -20,13 +20,13 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 
-#: How much longer than its timeout a transaction may be open, in seconds: Kafka aborts transactions every 10 s.
+#: How much longer than its timeout a transaction may be open, in seconds: Kafka looks for expired ones every 10 s.
 ABORT_MARGIN_S = 15.0
-#: Metadata of a committed offset; ``text`` is the attempt id, or the metadata of another program.
+#: Metadata of an offset that the daemon has committed; ``text`` is the attempt id.
 _METADATA = re.compile(
     r"(?P<text>.*?) ?(?P<incarnation>[0-9]+) (?P<topic_id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 )
-#: Topic id in the metadata of a topic that does not exist.
+#: Topic id that Kafka names for a topic that does not exist; committed where the topic id is unknown.
 _NO_ID = str(UUID(int=0))
 
 
@@ -66,7 +66,7 @@ def fetch_committed(
     """Return the group's committed offsets; ``topic_ids`` are the present ones, as far as known."""
     client_partitions = [TopicPartition(*partition) for partition in partitions]
     limit_s = options.fetch_timeout_s
-    if stable:  # with a shorter limit the daemon would give up its partitions, and wait again
+    if stable:  # Kafka answers when open transactions end; after a time-out new clients would wait for them again
         limit_s = max(limit_s, options.transaction_timeout_s + ABORT_MARGIN_S)
     try:
         fetched = compat.fetch_committed_offsets(consumer, client_partitions, round(limit_s * 1000), stable=stable)
