@@ -51,7 +51,7 @@ from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
 from streamdedup.position import Partition
 
-#: What the loop awaits after an error that closes the clients although Kafka answers.
+#: What the loop awaits after errors that close the clients, where it is not Kafka; by exact class.
 _AWAITED: Mapping[type[Exception], Awaited] = {Rejoin: Awaited.PARTITIONS, GroupHasOtherIndex: Awaited.GROUP}
 
 
@@ -90,7 +90,7 @@ class Loop:
             pipelines, self._ownership, options.on_index_lost, rebuilder, statistics, self._rebuild_step
         )
         self._processor = BatchProcessor(pipelines, statistics.timed, tick)
-        self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held_fences, statistics.timed)
+        self._read_ahead = ReadAhead(self._processor, self._slow_start, self._ownership.held_fences, statistics.timed)
         self._publisher = Publisher(options, pipelines)
         self._window_start = WindowStart(pipelines, self._ownership.held_fences, self.readiness.asking_kafka)
 
@@ -117,13 +117,13 @@ class Loop:
                 self._stay_halted(source)
                 return
             # Without partitions, short polls finish joining the group sooner. With partitions, a short poll could end
-            # before an undone batch is fetched again: `_record_success` would then end the wait for the store.
+            # before an undone batch is fetched again, and `_record_success` end the wait for a store not tried again.
             is_joining = self.readiness.awaited is not None and not source.assigned()
-            batch = self._reader.poll(source, JOINING_POLL_S if is_joining else POLL_S)
+            batch = self._read_ahead.poll(source, JOINING_POLL_S if is_joining else POLL_S)
             # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.
             self._statistics.observe(source, batch)
-            was_lost = self._recovery.recover_or_create(source)
-            if was_lost:
+            index_was_lost = self._recovery.recover_or_create(source)
+            if index_was_lost:
                 self._undo(batch)  # the fences belong to the index that was lost
             elif batch:
                 self._recovery.refuse_revoked(batch)
@@ -172,26 +172,26 @@ class Loop:
         fences = self._ownership.take_over(batch, source)  # 1
         self._refusals.reset()
         batch = batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
-        decoded, prepared = self._reader.take_prepared(batch)  # 2, of the chunks that were prepared ahead
+        decoded, prepared = self._read_ahead.take_prepared(batch)  # 2, as far as done ahead
         # In a backlog this thread polls the next batch, and a second thread prepares it.
-        if self._reader.may_read_ahead(source, batch):
-            self._reader.poll_ahead(source)
+        if self._read_ahead.may_read_ahead(source, batch):
+            self._read_ahead.poll_ahead(source)
             if source.generation() != batch.generation:  # a rebalance: Kafka would refuse to commit this batch
                 self._shrink_batches(batch)
                 self._undo(batch)
                 return
-            self._reader.prepare_ahead()
-        # Raises `DeadLetterBurst` for undecodable records before the index has any of the batch, because with corrected
-        # settings the same records may have other texts. The second call adds failures of the index.
+            self._read_ahead.prepare_ahead()
+        # Only for its `DeadLetterBurst`, raised before the index has any of the batch: with corrected settings the same
+        # records may have other texts. The second call, with the failures of the index, returns the dead letters.
         self._publisher.checked_dead_letters(batch, decoded.failures, fences)
-        result = self._processor.index(decoded, prepared, fences)  # 2 of the other chunks, and 3
+        result = self._processor.index(decoded, prepared, fences)  # the rest of 2, and 3
         dead_letters = self._publisher.checked_dead_letters(batch, result.failures, fences)
         messages = self._publisher.messages(result, dead_letters)
         attempt_id = self._announce(batch, fences, source)  # 4
         self._publish(batch, messages, attempt_id, sink)  # 5
         self._finish(batch, fences, result, dead_letters)  # 6
         self._statistics.lags.forget_ends()  # an earlier incarnation of a topic may have had higher ends
-        self._statistics.lags.observe(source, self._reader.batch_ahead())
+        self._statistics.lags.observe(source, self._read_ahead.batch_ahead())
 
     def _announce(self, batch: Batch, fences: Mapping[Partition, Fence], source: Source) -> str:
         """Store the id of the attempt in every slot of the index, now that the batch is completely written; return it.
@@ -225,7 +225,7 @@ class Loop:
 
     def _undo(self, batch: Batch) -> None:
         """Undo the polled batch, whose publishing has not begun, and the batch ahead; forget all fences."""
-        batch_ahead = self._reader.discard()
+        batch_ahead = self._read_ahead.discard()
         # The last rewind of a partition decides, and the current batch begins at lower offsets than the batch ahead.
         self._clients.rewind([undone for undone in (batch_ahead, batch) if undone])
         self._statistics.lags.forget_batch()
@@ -237,7 +237,10 @@ class Loop:
             self._slow_start.restart(len(batch.records))
 
     def _record_success(self, source: Source, batch: Batch) -> None:
-        """Reset the retry delay after a turn without an error; end the wait of a member at work, else go on waiting."""
+        """Reset the retry delay after a turn without an error; end the wait of a member at work, else go on waiting.
+
+        A turn that has undone its batch without an error counts, too.
+        """
         self.readiness.forget_failures()
         is_member = bool(batch) or source.generation() is not None  # during a rebalance polls return nothing
         # A member without partitions is settled if it was assigned some before (`rebalances_count`), or is a spare. A
@@ -262,7 +265,7 @@ class Loop:
         if source is not None:
             self._statistics.observe_membership(source)
             self._clients.close()
-            self._reader.close()
+            self._read_ahead.close()
             self._ownership.forget_fences()
             self._statistics.clients_closed()
 

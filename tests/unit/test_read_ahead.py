@@ -68,7 +68,7 @@ def backlog(count: int = 12, **options) -> tuple[World, Daemon]:
 
 def ahead_of(daemon: Daemon) -> list[int]:
     """Return the offsets of the batch ahead."""
-    batch = daemon.loop._reader.batch_ahead()
+    batch = daemon.loop._read_ahead.batch_ahead()
     return [] if batch is None else [position.offset for position in batch.positions()]
 
 
@@ -314,7 +314,7 @@ def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_t
     assert daemon.loop.readiness.halted is not None
     assert (offsets_of(world), daemon.source._positions[PARTITION]) == ({0: 6}, 6)
     assert len(world.dead_letters()) == 2
-    assert (ahead_of(daemon), daemon.loop._reader._computation) == ([], None)
+    assert (ahead_of(daemon), daemon.loop._read_ahead._computation) == ([], None)
 
 
 # Errors of the batch ahead

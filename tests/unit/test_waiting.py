@@ -97,7 +97,7 @@ def test_the_records_of_a_batch_in_progress_are_part_of_the_lag_until_their_comm
 def test_the_records_of_a_batch_ahead_are_part_of_the_lag(world, daemon):
     world.send(*documents(12, first=3))
     world.turn(daemon)
-    assert daemon.loop._reader.batch_ahead() is not None
+    assert daemon.loop._read_ahead.batch_ahead() is not None
     assert lags(daemon)["0"] == 8
 
 
