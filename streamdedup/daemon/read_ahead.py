@@ -34,7 +34,7 @@ JOINING_POLL_S = 0.1
 #: never has the configured number of records.
 FULL_BYTES = 2**20
 #: Most bytes of values in each of two batches that memory holds at once. A larger batch is alone in memory: it may have
-#: 32 MiB and one decompressed record batch of 64 MiB.
+#: ``batch_limits.POLL_BYTES`` and one decompressed record batch of 64 MiB.
 MAX_BYTES = 32 * 2**20
 #: Limit on the characters of text that are prepared ahead; the loop prepares further chunks when it indexes the
 #: batch. A character takes at most eight bytes in shingles, and four in the encoded entries.
@@ -88,14 +88,14 @@ class ReadAhead:
         if self._computation is not None:
             with self._timed("prepare"):
                 computed = self._await_preparation()
-            # If an incarnation has changed since the poll, the batch of the thread has other positions.
+            # If an incarnation has changed since `prepare_ahead`, the batch of the thread has other positions.
             if computed is not None and computed[0].batch == batch:
                 return computed
-            computed = None  # no second batch in memory
+            computed = None  # frees this batch before the other is decoded
         return self._processor.decode(batch), deque()
 
     def _await_preparation(self) -> tuple[DecodedBatch, deque[Chunk]] | None:
-        """Wait for the preparation ahead; None if the memory was too small for two batches, as one alone may fit."""
+        """Wait for the preparation ahead; None after a ``MemoryError``: alone in memory, the batch may fit."""
         computation, self._computation = self._computation, None
         assert computation is not None
         try:
@@ -103,7 +103,8 @@ class ReadAhead:
         except MemoryError:
             return None
         finally:
-            computation = None  # drops the error, whose frames have the values that filled the memory
+            # The error's traceback has this frame, and the future the error: a cycle that would keep the memory full.
+            computation = None
 
     def may_read_ahead(self, source: Source, batch: Batch) -> bool:
         """Tell whether a batch is full, memory may hold another, and enough records for another full batch wait.
@@ -138,7 +139,7 @@ class ReadAhead:
                 self._computation = self._thread.submit(self._prepare, batch)
             except RuntimeError as error:  # the limit of threads is reached; the loop prepares the batch
                 log.info("thread_not_started", reason=str(error))
-                self._end_thread()  # the executor has queued the batch; a new one has not
+                self._end_thread()  # the executor has queued the batch; a new executor has an empty queue
 
     def _prepare(self, batch: Batch) -> tuple[DecodedBatch, deque[Chunk]]:
         """Decode a batch, and prepare its chunks up to ``MAX_CHARACTERS``."""
