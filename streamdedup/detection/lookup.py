@@ -68,7 +68,8 @@ class LookupResult:
             redelivered; true for a stored document.
         matches: Near-duplicates, the most similar first, then by id.
         complete: Whether all candidates were compared; not where a bucket was full, or beyond ``max_candidates``.
-        recall: Probability that the bands find a document whose similarity is the threshold.
+        threshold: That of the query, else of the profile.
+        recall: Least probability that the bands find a document whose similarity is the threshold.
         suppressed: Near-duplicates that a rule keeps out of ``matches``.
     """
 
@@ -268,7 +269,7 @@ class IndexLookup:
             present |= {
                 number: ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, label_bytes))
                 for number, member in chunk.items()
-                # A member may have left since the set was read. The first document counts also in another cluster.
+                # A member may have left since the set was read. The document that names the cluster always counts.
                 if entry.cluster in {member.cluster, member.number}
                 and not member.deleted
                 and member.content.scope == scope
@@ -291,11 +292,15 @@ class IndexLookup:
         within_window = options.times_allow_pair(a.time_ms, b.time_ms)
         within_scope = a.content.scope == b.content.scope
         suppressed_by = None if options.suppression is None else options.suppression.rule(a.content, b.content)
-        is_near = suppressed_by is None and bool(options.near(similarities)[0]) and shared >= options.min_shared_bands
-        # A skipped document has an entry, and is in no bucket.
-        is_skipped = bool(options.stored_skip_reasons([a.content, b.content]))
-        # Equal numbers: a document is no match of itself.
-        is_match = is_near and within_scope and within_window and a.number != b.number and not is_skipped
+        is_match = (
+            bool(options.near(similarities)[0])
+            and shared >= options.min_shared_bands
+            and suppressed_by is None
+            and within_scope
+            and within_window
+            and a.number != b.number  # a document is no match of itself
+            and not options.stored_skip_reasons([a.content, b.content])  # a skipped document is in no bucket
+        )
         return DocumentComparison(
             similarity=similarity,
             exact=exact,
