@@ -21,8 +21,8 @@ from streamdedup.text.unicode_ranges import SOLO_RANGES
 
 #: Largest number of words of a text that is aligned.
 MAX_WORDS: Final = 10_000
-#: Equal parts of at most so many characters, spaces aside, between two changes are part of the change.
-_MIN_EQUAL_CHARS: Final = 3
+#: An equal part between two changes with at most so many characters, spaces aside, is shown as changed.
+_MAX_SHORT_EQUAL_CHARS: Final = 3
 #: Ranges of code points that have combining marks.
 _MARK_RANGES: Final = (range(0x300, 0x1F000), range(0xE0100, 0xE01F0))
 
@@ -98,7 +98,7 @@ def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, i
     for row, word in enumerate(a):
         rows[word] = rows.get(word, 0) | 1 << row
     full = (1 << len(a)) - 1
-    # In the state after a prefix of b, bit i is 0 where its subsequence with a[: i + 1] is longer than with a[:i].
+    # After the words b[:j], bit i is 0 where LCS(a[: i + 1], b[:j]) is longer than LCS(a[:i], b[:j]).
     state, states = full, [full]
     for word in b:
         if word in rows:
@@ -173,4 +173,4 @@ def _without_short_equals(segments: Iterator[Segment]) -> list[Segment]:
 
 
 def _is_short(text: str) -> bool:
-    return len("".join(text.split())) <= _MIN_EQUAL_CHARS
+    return len("".join(text.split())) <= _MAX_SHORT_EQUAL_CHARS
