@@ -15,14 +15,14 @@ ADVISORY_PARAMETERS = frozenset({"unicode"})
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "layout"})
 #: Seconds that the last rebuild of the index took: stored with the parameters, but not compared.
 REBUILT_S = "rebuilt_s"
-#: The parameter, with its value, of an index that programs write with ``library``; an index of daemons lacks it.
+#: Marks an index that programs write with ``library``; an index of daemons has no such parameter.
 MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
 #: First part of all keys of the indexes that programs write.
 PROGRAMS_PREFIX = "streamdedup-library"
 
 
 def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:
-    """Return by name a text about each parameter that differs; a value that is missing is None."""
+    """Return a text about each parameter that differs, by name; the text names a missing value `None`."""
     return {
         name: _difference(name, stored, expected)
         for name in sorted((stored.keys() | expected.keys()) - {REBUILT_S})
@@ -45,19 +45,19 @@ def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
 def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
     """Return the opening of an existing index; raise ``IndexMismatch`` if it cannot be continued."""
     texts = differences(stored, expected)
-    if serious := mismatches(stored, expected):
+    if blocking := mismatches(stored, expected):
         if MAINTAINED_BY_PROGRAMS.items() <= expected.items():
             raise IndexMismatch(
-                f"{'; '.join(serious)}. Use the profile that the index was built with, or give a new index another "
+                f"{'; '.join(blocking)}. Use the profile that the index was built with, or give a new index another "
                 "name=..., or delete this one: Index.delete(url, name=...)"
             )
-        # Makes the index usable again: the old version if only parameters of the version differ, else the old settings.
+        # What to restore first: the version if only its parameters differ, else the settings, perhaps with the version.
         restore = (
             "the version of streamdedup" if texts.keys() <= VERSION_PARAMETERS | ADVISORY_PARAMETERS else "the settings"
         )
         took = f"; the last one took {stored[REBUILT_S]} s" if REBUILT_S in stored else ""
         raise IndexMismatch(
-            f"{'; '.join(serious)}. Restore {restore}, or build the index from the topics (nothing is published): "
+            f"{'; '.join(blocking)}. Restore {restore}, or build the index from the topics (nothing is published): "
             f"`streamdedup index rebuild` while all daemons are stopped{took}; or without a pause, beside this index: "
             "`streamdedup index prepare` with another redis.key_prefix"
         )
