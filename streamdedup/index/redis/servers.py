@@ -28,8 +28,9 @@ class Command(NamedTuple):
 class Connections:
     """Counts the connections opened, and decides whether a refused login is final.
 
-    The client calls ``set_up_and_count`` or ``count_connection`` for each new connection. ``login_source`` is the key
-    of the setting from which each connection reads its login; None for a fixed login.
+    For each new connection, a client of one server calls ``set_up_and_count`` in place of its own set-up, a cluster
+    client ``count_connection`` after its own. ``login_source`` is the key of the setting from which each connection
+    reads its login; None for a fixed login.
     """
 
     def __init__(self, login_source: str | None = None) -> None:
@@ -45,7 +46,7 @@ class Connections:
 
     def set_up_and_count(self, connection: Any) -> None:
         """Set up a new connection of a client for one server."""
-        # As the client would, but without the health check, which would itself connect, and recurse.
+        # The client's own set-up, but without its health check, which would connect again and so call this method.
         connection.on_connect_check_health(check_health=False)
         self.count += 1
 
@@ -68,7 +69,8 @@ class Servers(AbstractContextManager["Servers"]):
     def send_raw(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip and return their replies; commands in one hash slot are executed in order.
 
-        Errors of servers are returned in their places. A failed connection raises, or in a cluster is returned.
+        Errors of servers are returned in their places, in a cluster also a failed connection to a node. With one server
+        a failed connection raises.
         """
 
     @abstractmethod
@@ -76,7 +78,8 @@ class Servers(AbstractContextManager["Servers"]):
         """Send a command to the server, or to each master of a cluster with hash slots; return replies by address."""
 
     @abstractmethod
-    def ask_master(self, address: str, *parts: Any) -> Any: ...
+    def ask_master(self, address: str, *parts: Any) -> Any:
+        """Send a command to the master at ``address``, a key of ``ask_masters``; a single server ignores it."""
 
     @abstractmethod
     def close(self) -> None:
