@@ -196,13 +196,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         text = f"its encoding, {encoding}, lacks {character}; set PYTHONIOENCODING=utf-8 in the environment"
         code = _report(f"cannot write the output: {text}", errors.EXIT_FAILED)
     except OSError as error:
-        # EAGAIN with `characters_written` is a full pipe; without, a fork beyond the limit of processes.
+        # EAGAIN is a full pipe if `characters_written` is set, else a fork beyond the limit of processes.
         is_output_error = error.errno in _WRITE_ERRORS or hasattr(error, "characters_written")
-        # Without a file name, and not about writing: a defect of the program.
         if error.filename is None and not is_output_error:
-            raise
+            raise  # a defect of the program
         code = _report(f"{error.filename or 'cannot write the output'}: {error.strerror}", errors.EXIT_FAILED)
-    if code:  # without an error, `_run` has flushed standard output
+    if code:  # else `_run` has flushed standard output
         _flush_or_redirect(sys.stdout)
         _flush_or_redirect(sys.stderr)
     sys.exit(code)
@@ -224,7 +223,7 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
 
 def _lacks_character(error: UnicodeEncodeError) -> bool:
     """Return whether the encoding of standard output lacks the character of the error."""
-    # The error could be about another file. Its codec name does not tell: all table-driven codecs are "charmap" there.
+    # The error could be about another file. `error.encoding` is no help: "charmap" for many codecs.
     try:
         error.object[error.start].encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
