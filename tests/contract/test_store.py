@@ -922,6 +922,11 @@ class TestIncarnations:
         fences = [store.fence(PARTITION, 1, 10, state=state) for state in states]
         assert [(fence.high_water_mark, fence.incarnation) for fence in fences] == [(100, 0), (10, 1), (10, 1)]
 
+    def test_an_empty_partition_ends_below_its_mark(self, store):
+        store.fence(PARTITION, 1, 100, state=BrokerState("", 100))
+        fence = store.fence(PARTITION, 1, 0, state=BrokerState("", 0))
+        assert (fence.high_water_mark, fence.incarnation) == (0, 1)
+
     def test_each_partition_has_incarnations_of_its_own(self, store):
         for partition in (PARTITION, OTHER_PARTITION):
             store.fence(partition, 1, 100, state=BrokerState(TOPIC_ID))

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from streamdedup.detection.clusters import Clusters, Member
 from streamdedup.detection.model import DetectorOptions
+from streamdedup.index import cluster_sets
 from streamdedup.index.cluster_sets import ClusterSet
 from streamdedup.index.documents import Content, IndexEntry, deletion_marker
 from streamdedup.index.memory import MemoryIndex
@@ -91,3 +92,13 @@ def test_a_cluster_set_is_read_with_its_first_document_and_changes_only_when_tha
     assert members.with_first(deletion_marker(1, FIRST.position, 0)).numbers == [2]
     members.add_first(FIRST)
     assert members.numbers == [1, 2]
+
+
+def test_a_first_document_that_is_no_member_counts_in_a_full_set(monkeypatch):
+    monkeypatch.setattr(cluster_sets, "CLUSTER_SIZE_CAP", 3)
+    members = ClusterSet(1)
+    for number in (2, 3, 4):
+        members.add(an_entry(number))
+    assert (members.numbers, members.counts.size) == ([2, 3], 3)
+    members.remove(3)  # a full set stays full
+    assert (members.numbers, members.counts.size) == ([2, 3], 3)

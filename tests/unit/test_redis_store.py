@@ -15,6 +15,7 @@ from streamdedup.index.backend import ServerFacts
 from streamdedup.index.redis import scripts
 from streamdedup.index.redis.backend import _server_facts
 from streamdedup.index.redis.checks import _check_kind, _check_sentinels
+from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.pairs import _FULL_CALL, _split_calls
 from streamdedup.index.redis.store import _fullest
 from streamdedup.index.redis.tls import tls_mismatch
@@ -126,3 +127,7 @@ def test_one_sentinel_that_knows_the_master_is_enough():
         pool.service_name = "other"
         with pytest.raises(StoreMisconfigured, match="no Sentinel knows other; they know: index"):
             _check_sentinels(pool)
+
+
+def test_the_slot_of_a_digest_comes_from_its_first_bytes_the_highest_first():
+    assert Keys("sd:articles", 9).digest_slot(bytes(3) + b"\x05" + bytes(12)) == 5

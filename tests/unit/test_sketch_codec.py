@@ -1,5 +1,6 @@
 """The stored form of sketches: all hashes come back, and damaged bytes are refused or are another sketch."""
 
+import math
 import random
 
 import numpy as np
@@ -73,3 +74,9 @@ def test_a_bit_too_few_in_one_code_and_one_too_many_in_the_next_are_noticed():
     for in_order in (forms, forms[::-1]):
         with pytest.raises(ValueError, match="damaged high parts"):
             decode_sketches(in_order)
+
+
+@pytest.mark.parametrize("count", [64, 65, 72, 73, 100])
+def test_a_code_has_the_length_that_docs_format_gives(count):
+    (code,) = encode_sketches([by_hashes(range(count))])
+    assert len(code) == 3 * count + math.ceil((count + 255) / 8)
