@@ -15,8 +15,7 @@ from streamdedup.cli.settings_options import ConfigOption, SetOption, load_setti
 from streamdedup.cli.topic_reading import reading_options, text_fetcher
 from streamdedup.errors import MessageError, SettingsError
 from streamdedup.kafka.reader import TopicReader
-from streamdedup.serve.events import one_line
-from streamdedup.wire import Alert, AlertReader, decode_alert
+from streamdedup.wire import Alert, AlertReader, decode_alert, one_line
 
 _POLL_S = 1.0  # longest wait of one poll for records, in seconds; Ctrl-C ends the wait at once
 

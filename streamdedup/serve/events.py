@@ -8,8 +8,6 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
 from streamdedup.serve.problems import RequestProblem
 
 #: Most partitions of a topic, because each event has an id with all offsets: 10,250 characters at most.
@@ -23,7 +21,6 @@ RETRY_MS: Final = 2_000  # pause before a client connects again, in milliseconds
 #: A topic name has at most 249 characters, an offset at most 19 digits.
 _OFFSET = r"(?:0|[1-9][0-9]{0,18})"
 _ID = re.compile(rf"([A-Za-z0-9._-]{{1,249}}):({_OFFSET}(?:,{_OFFSET}){{0,{MAX_PARTITIONS - 1}}})")
-_LINE_END = re.compile(rb"[\r\n]")
 
 Offsets = tuple[int, ...]  # one offset for each partition, in the order of the partitions
 
@@ -72,11 +69,6 @@ def new_starts(ends: Offsets, recent_count: int) -> Offsets:
     """Return where a new stream begins: before each end by the same part of ``recent_count``, rounded up."""
     part = -(-recent_count // len(ends)) if ends else 0
     return tuple(max(0, end - part) for end in ends)
-
-
-def one_line(value: bytes) -> bytes:
-    """Return JSON without line ends, which would divide an event or a line of ``tail --json``; else unchanged."""
-    return value if _LINE_END.search(value) is None else msgspec.json.format(value, indent=-1)
 
 
 def format_event(name: str, data: bytes, event_id: str) -> bytes:

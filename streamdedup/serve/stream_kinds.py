@@ -8,8 +8,8 @@ import msgspec
 
 from streamdedup.errors import DecodeError
 from streamdedup.kafka.protocols import Record
-from streamdedup.serve.events import FeedEvent, one_line
-from streamdedup.wire import AlertReader, ErrorCode, decode_alert, rfc_3339
+from streamdedup.serve.events import FeedEvent
+from streamdedup.wire import AlertReader, ErrorCode, decode_alert, one_line, rfc_3339
 from streamdedup.wire.dead_letters import read_headers, whole_number
 
 

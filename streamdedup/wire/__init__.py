@@ -23,7 +23,7 @@ from streamdedup.wire.alerts import (
 )
 from streamdedup.wire.documents import KEY_ADVICE, Decoder, Document, Flaw, KeyFormat, Op
 from streamdedup.wire.error_codes import ErrorCode
-from streamdedup.wire.formats.json_text import MAX_DEPTH, encode_fields, is_too_deep, repair_json
+from streamdedup.wire.formats.json_text import MAX_DEPTH, encode_fields, is_too_deep, one_line, repair_json
 from streamdedup.wire.formats.registry import RegistryFormat
 from streamdedup.wire.identity import (
     MAX_ID_BYTES,

