@@ -53,7 +53,7 @@ def test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind(deliver
         assert threading.active_count() == 1
     """
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -150,7 +150,7 @@ def test_a_process_ends_quietly_and_soon_although_kafka_is_away(start_kafka):
         process.stdin.write("publish\n")
         process.stdin.flush()
         assert process.stdout.readline() == "away\n"
-        _, complaints = process.communicate("close\n", timeout=900)
+        _, complaints = process.communicate("close\n", timeout=150)
         assert (process.returncode, complaints) == (0, "")
 
 
