@@ -112,7 +112,7 @@ TESTS_OF = {
 
 
 @pytest.mark.parametrize("module", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
-def test_only_two_modules_use_private_parts_of_the_client(module):
+def test_only_these_modules_use_private_parts_of_the_client(module):
     tree = ast.parse(module.read_text(encoding="utf-8"))
     private = [
         f"line {node.lineno}: {node.attr}"
