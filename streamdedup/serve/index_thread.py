@@ -114,7 +114,7 @@ class IndexThread:
         )
         #: Monotonic start of the running call (`STUCK_S`), computing included, or None. Only the thread writes it.
         self._call_began_at: float | None = None
-        self._outages = {name: OutageLog("index", profile=name) for name in profiles}
+        self._outages: dict[str, OutageLog] = {}
         for name in profiles:  # each series begins with the value 0
             metrics.texts.labels(name)
             metrics.store_errors.labels(name)
@@ -168,7 +168,7 @@ class IndexThread:
             while not task.done():
                 done, _ = await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S)
                 # After a failed call the outage is known, and no request waits `AWAY_S` again.
-                is_outage_known = self._outages[served.name].error == StoreUnavailable.__name__
+                is_outage_known = self._outages_of(served).error == StoreUnavailable.__name__
                 if not done and (is_outage_known or self._silence_s() > AWAY_S):
                     raise StoreUnavailable("no answer")  # responses name the kind of error only
             return task.result()
@@ -231,7 +231,7 @@ class IndexThread:
 
     def _call_and_report(self, served: ServedProfile, function: Callable[[], T]) -> T:
         """Check an index and run a function; count errors and log outages."""
-        outages = self._outages[served.name]
+        outages = self._outages_of(served)
         try:
             served.check_index()
             result = function()
@@ -244,3 +244,6 @@ class IndexThread:
             raise
         outages.succeeded()
         return result
+
+    def _outages_of(self, served: ServedProfile) -> OutageLog:
+        return self._outages.setdefault(served.name, OutageLog("index", profile=served.name))

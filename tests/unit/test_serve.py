@@ -34,7 +34,6 @@ from streamdedup.serve.batches import BATCHES
 from streamdedup.serve.gathering import Gatherer
 from streamdedup.serve.index_thread import PASS_TEXTS, TimedReader
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.outages import OutageLog
 from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, MAX_BATCH_TEXTS, MAX_MATCHES
 from streamdedup.settings import Settings
@@ -638,7 +637,7 @@ class TestAccess:
         monkeypatch.setattr(index_thread, "AWAY_S", 60.0 if is_known else 0.1)
         released = held(made, "check")
         if is_known:
-            made.index_thread._outages["articles"].error = "StoreUnavailable"
+            made.index_thread._outages_of(made.index_thread.profiles["articles"]).error = "StoreUnavailable"
         start, body = await call(made.app, method=method, path=path)
         released.set()
         assert (start["status"], json.loads(body["body"])["title"]) == (
@@ -892,7 +891,6 @@ class TestService:
         made = make_service()
         (profile,) = made.index_thread.profiles.values()
         made.index_thread.profiles = {name: replace(profile, name=name) for name in "abc"}
-        made.index_thread._outages = {name: OutageLog("index", profile=name) for name in "abc"}
         monkeypatch.setattr(index_thread, "_CHECK_INTERVAL_S", 0.01)
         monkeypatch.setattr(index_thread, "AWAY_S", 0.1)
         released = held(made, "check")
@@ -914,7 +912,6 @@ class TestService:
             "articles": profile,
             "reviews": replace(profile, name="reviews", reader=absent),
         }
-        service.index_thread._outages["reviews"] = OutageLog("index", profile="reviews")
         response = service.client.get("/readyz")
         assert (response.status_code, response.text) == (200, "reviews: The index does not exist\n")
         service.index._fingerprint = None
