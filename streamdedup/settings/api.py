@@ -34,7 +34,8 @@ class Api(Section):
     tokens_file: File = None
     """File with the accepted bearer tokens, one in each line, of at least 22 characters; read again when it changes."""
     allow_anonymous: Flag = False
-    """Allow requests without a token on any address. Needs `allowed_hosts`."""
+    """Allow requests without a token on any address: everybody who reaches it can look up texts. Needs
+    `allowed_hosts`."""
     allowed_hosts: Hosts = Field(default=(), max_length=256)
     """Without `tokens_file`: [further names](http.md#who-may-ask) by which clients may call the service."""
     ssl_cert_file: File = None

@@ -73,8 +73,8 @@ class Kafka(TlsSection):
         default_factory=lambda: uuid.uuid4().hex, json_schema_extra={"default": "random for each process"}
     )
     """Name of this daemon in its group, the same after a restart; part of its transactional.id. Two live daemons must
-    never share a name. With a random name, a crash stops the daemon that takes over the partitions for up to
-    `transaction_timeout`."""
+    never share a name. With a random name, after a crash the daemon that takes over the partitions processes nothing
+    for up to `transaction_timeout`, of its other partitions neither."""
     group_instance_id: Annotated[str | None, Field(pattern=_INSTANCE), _INSTANCE_KIND] = None
     """Static membership, unique in the group: a restart within `session_timeout` causes no rebalance."""
     auto_offset_reset: Literal["earliest", "window", "fail"] = "earliest"
@@ -84,7 +84,8 @@ class Kafka(TlsSection):
     on_unreadable: Literal["skip", "halt"] = "skip"
     """A record that the Kafka client cannot parse becomes a dead letter (`skip`), or stops the daemon (`halt`)."""
     batch_records: kinds.Whole = Field(default=2_000, ge=1, le=10_000)
-    """Most records in one batch, which is one transaction. More are faster in a backlog, and take more memory."""
+    """Most records in one batch, which is one transaction. The daemon never waits for a full batch. More are faster in
+    a backlog, and take more memory."""
     max_message_bytes: kinds.Size = Field(default=1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
     """Largest message to send. Not above the topics' `max.message.bytes`."""
     copy_headers: HeaderNames = Field(default=(), max_length=32)

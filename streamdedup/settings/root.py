@@ -63,7 +63,8 @@ class Settings(Section):
     def watchdog_s(self) -> float:
         """Time without progress after which the process ends itself: 4 times the longest wait, but at least a minute.
 
-        The longest waits are a slow commit, all tries of a request to a silent store, and a silent schema registry.
+        The longest waits are a slow commit, all tries of a request to a silent store, and a silent schema registry. At
+        least a minute, because steps on a busy machine take longer than their time limits.
         """
         store_s = (self.redis.timeout_s + CONNECT_TIMEOUT_S) * _STORE_ATTEMPTS
         return max(60.0, 4 * self.kafka.transaction_timeout_s, 4 * store_s, 4 * self.schema_registry.timeout_s)

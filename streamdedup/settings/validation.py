@@ -21,7 +21,8 @@ from streamdedup.settings.profile import Profile
 from streamdedup.settings.schema import KeyPath, describe_unknown, tables
 from streamdedup.settings.sources import Sources
 
-#: Values for required keys that are absent or wrong, with which pydantic builds the section; later removed again.
+#: Values for required keys that are absent or wrong, with which pydantic builds the section; later removed again, but
+#: ``read_profile`` keeps that of ``topics``.
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60
