@@ -166,8 +166,9 @@ def has_fetched(consumer: Any) -> bool:
 def assigned_states(consumer: Any) -> Mapping[Any, Any]:
     """Return the client's states of assigned partitions: ``position``; ``highwater``, the end offset.
 
-    ``KafkaConsumer.position`` may ask the broker and wait. A state object lives as long as the assignment: a partition
-    that was revoked and assigned again has another one, and begins at the committed offset.
+    ``KafkaConsumer.position`` may ask the broker and wait. ``KafkaSource.request_ends`` may increase ``highwater``. A
+    state object lives as long as the assignment: a partition that was revoked and assigned again has another one, and
+    begins at the committed offset.
     """
     states: Mapping[Any, Any] = consumer._subscription.assignment
     return states

@@ -317,6 +317,7 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
     """Counts and logs rebalances; drops requested offsets from before them, and after a loss the owned partitions.
 
     Called on the client's network thread, where a blocking call would stop the heartbeats, before offsets are fetched.
+    An exception would be raised by the poll.
     """
 
     def __init__(self, consumer: Any) -> None:

@@ -11,7 +11,8 @@ import struct
 from collections.abc import Iterator
 from functools import partial
 
-#: Bytes that are decompressed at once. The LZ4 library allocates them in advance: 64 MiB take three times as long.
+#: Bytes that are decompressed at once. The LZ4 library allocates them in advance: with 64 MiB, an 800 kB batch took
+#: three times as long.
 _CHUNK_BYTES = 1 << 20
 #: First bytes of a snappy-java (xerial) frame. The header has these and two version numbers of four bytes. Blocks
 #: follow, each after its length, a number of four bytes.

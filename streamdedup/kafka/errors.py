@@ -50,7 +50,8 @@ LOGIN_REFUSED = (
 )
 #: Error of TLS for an untrusted certificate, or a certificate of another host.
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-#: Error of the client for a TLS alert, whose first bytes, 0x15 and 0x03, it reads as the length of an answer.
+#: Error of the client for a TLS alert, whose first four bytes, 0x15, 0x03 and two others, it reads as the length of an
+#: answer.
 _FRAME_LENGTH = re.compile(r"Invalid frame length: (\d+)")
 _TLS_ALERT = 0x1503
 

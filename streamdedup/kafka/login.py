@@ -30,7 +30,8 @@ from streamdedup.http_client import HttpSession
 
 logger = logging.getLogger(__name__)
 
-#: Share of a token's lifetime after which the next is fetched; the client logs in again at 85 to 95 % of it.
+#: Share of a token's lifetime after which the next is fetched. Brokers end a session with its token, and the client
+#: logs in again at 85 to 95 % of a session.
 RENEW_SHARE: Final = 0.8
 #: Pause after a failed request for a token, and the shortest one between two requests, in seconds.
 RETRY_S: Final = 1.0

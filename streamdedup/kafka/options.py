@@ -120,7 +120,7 @@ class KafkaOptions:
     def reader(self) -> dict[str, Any]:
         """Configuration for a consumer without a group; ``consumer`` adds the group."""
         return self.connection() | {
-            "enable_auto_commit": False,
+            "enable_auto_commit": False,  # offsets are committed with the alerts, never by themselves
             # Also for input without transactions: a read_committed consumer that takes over a partition waits for the
             # open transaction in which the previous owner commits offsets; a read_uncommitted one reads the old offset.
             "isolation_level": "read_committed",

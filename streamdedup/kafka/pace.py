@@ -30,7 +30,10 @@ class Pace:
         self._count += 1
 
     def until_due_s(self) -> float:
-        """Return the time until the next record is due, in seconds; 0 or less if it is due. Starts the schedule."""
+        """Return the time until the next record is due, in seconds; 0 or less if it is due.
+
+        The first call starts the schedule; a call after a delay longer than ``_MAX_DELAY_S`` moves it.
+        """
         if not self._rate:
             return 0.0
         time_s = self._clock()

@@ -172,9 +172,10 @@ class Feeder:
     a ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread. Group,
     input topics and transactional id of ``options`` are not used.
 
-    ``on_too_large`` is called with name and reason for each record that is too large, in place of an error. Without it
-    the feeder is idempotent, so that no record is stored twice: the idempotent producer of kafka-python 3.0 fails all
-    records after a refused one. Brokers for ``delivery = "at-least-once"`` may lack producer ids.
+    ``on_too_large`` is called with name and reason for each record that is too large, in place of an error. Without it,
+    and with ``delivery = "exactly-once"``, the feeder is idempotent: no record is stored twice. Not with it: the
+    idempotent producer of kafka-python 3.0 fails all records after a refused one. Brokers for
+    ``delivery = "at-least-once"`` may lack producer ids.
     """
 
     def __init__(self, options: KafkaOptions, *, on_too_large: Callable[[str, str], None] | None = None) -> None:
@@ -228,7 +229,7 @@ class Feeder:
     def flush(self) -> None:
         """Wait until every record is stored, at most ``delivery_timeout_s``; raise as ``send``."""
         self._raise_if_unusable()
-        with contextlib.suppress(KafkaError):
+        with contextlib.suppress(KafkaError):  # only the futures tell whether records are stored
             self._producer.flush(timeout=self._options.delivery_timeout_s)
         while self._in_flight:
             self._await_oldest()

@@ -162,8 +162,8 @@ class Source(Protocol):
     def committed_offsets(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         """Return all committed offsets in the existing topics, by partition, assigned or not.
 
-        With ``stable`` wait for the end of transactions that commit offsets; else return the offsets from before the
-        open transactions.
+        With ``stable`` wait for the end of transactions that commit offsets, also of a dead daemon; else return the
+        offsets from before the open transactions.
         """
 
     def request_ends(self) -> None:

@@ -61,7 +61,10 @@ class UnreadableReports:
     rests: dict[Any, UnreadableRange] = field(default_factory=dict)
 
     def report(self, partition: Any, unreadable: UnreadableRange) -> list[UnreadableRange]:
-        """Add the part of a range that fits in this poll to ``ranges``, and return it, if any; keep the rest."""
+        """Add the part of a range that fits in this poll to ``ranges``, and return it, if any.
+
+        Keep the rest, if rests are kept.
+        """
         free_count = self.max_offsets - sum(part.last + 1 - part.offset for part in self.ranges)
         rest_start = unreadable.offset + free_count
         if rest_start <= unreadable.last and self.keeps_rests:
