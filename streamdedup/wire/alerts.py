@@ -175,7 +175,10 @@ class AlertReader:
     """Reads alerts in JSON; the subclass ``avro_alerts.AvroAlerts`` also those in Avro."""
 
     def as_json(self, value: bytes) -> bytes:
-        """Return an alert message as JSON; ``AvroAlerts`` raises ``DecodeError``, and as ``RegistrySession.by_id``."""
+        """Return an alert message as JSON; the bytes of a message that is not in Avro are unchanged.
+
+        ``AvroAlerts`` raises ``DecodeError``, and as ``RegistrySession.by_id``.
+        """
         return value
 
     def ping(self) -> None:

@@ -15,7 +15,10 @@ SentHeaders = tuple[tuple[str, bytes], ...]
 
 
 def copied_headers(headers: Iterable[tuple[str, bytes | None]], names: Collection[str]) -> SentHeaders:
-    """Return the record headers with these names, in order, without those that exceed ``MAX_COPIED_BYTES`` together."""
+    """Return the record headers that have one of these names, in order; the same when the record is read again.
+
+    A header that would exceed ``MAX_COPIED_BYTES`` together with those before is left out. A null value becomes empty.
+    """
     copied: list[tuple[str, bytes]] = []
     room_bytes = MAX_COPIED_BYTES
     for name, value in headers:
