@@ -53,6 +53,7 @@ class Entry:
         # Without ``op``: an entry without ``raw`` is an upsert, the default.
         fields = {
             decoder.id_field: self.id,
+            # The decoder joins its text fields, so the whole text fits into the first.
             decoder.text_fields[0]: self.text,
             decoder.source_field: self.source,
             decoder.published_at_field: self.published_at,

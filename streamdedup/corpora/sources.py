@@ -79,7 +79,8 @@ class ByteStream(io.RawIOBase):
         """Return the first 512 bytes, or fewer of a short stream, or of a text whose first line has arrived."""
         if self._head is None:
             data = b""
-            # A slow stream may deliver byte by byte, and one line is enough to detect text. Binary data has NUL bytes.
+            # A slow stream may deliver byte by byte, and one line is enough to detect text. Binary data has NUL bytes
+            # and may have a line end anywhere, so its first 512 bytes are read as a whole.
             while len(data) < _HEAD_BYTES and (b"\n" not in data or b"\0" in data):
                 piece = self._take(CHUNK_BYTES)
                 if not piece:

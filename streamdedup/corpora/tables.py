@@ -32,7 +32,7 @@ _SEPARATOR_LINE: Final = re.compile(rb'"?sep=([^"\r\n])"?', re.IGNORECASE)
 _SWALLOWED_LINES: Final = 10
 #: Digits of an id; ids that differ in them alone are alike, such as ``wire-7`` and ``wire-902``.
 _DIGITS: Final = re.compile(r"[0-9]+")
-#: Error code of a malformed row, which `produce` sends as it is.
+#: Error code of a malformed row, as the daemon gives it: `produce` sends the bytes of the row, which are no JSON.
 _MALFORMED: Final = ErrorCode.NOT_JSON
 
 
@@ -40,7 +40,8 @@ _MALFORMED: Final = ErrorCode.NOT_JSON
 class Columns:
     """Names of columns in a table; a field without a name here has the column with the decoder's field name.
 
-    ``text`` columns are joined by line breaks. Without ``tables_only`` the names are also those of fields of JSON.
+    ``text`` columns are joined by line breaks. ``tables_only``: ``CorpusReader`` refuses these names for a file that is
+    no table; False where they also name fields of JSON.
     """
 
     id: str | None = None
