@@ -118,7 +118,10 @@ def _message(problem: RequestProblem) -> bytes:
 
 
 class StreamServer(uvicorn.Server):
-    """A server that ends all streams by ``on_stop`` when it is asked to stop; ``on_signal`` runs at each signal."""
+    """A server that ends all streams by ``on_stop`` when it is asked to stop.
+
+    ``on_signal`` is called at each signal, inside the signal handler.
+    """
 
     def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None], on_signal: Callable[[], None]) -> None:
         super().__init__(config)
