@@ -20,7 +20,10 @@ from streamdedup.tuning.advice import SERVERS
 
 
 def check_target(path: Path, profile: str, config: Path | None) -> None:
-    """Check, before ``tune`` begins, that ``apply_section`` will be able to write the section of a profile."""
+    """Check, before ``tune`` begins, that ``apply_section`` will be able to write the section of a profile.
+
+    If the file already has the profile, ``config`` must be this file, and the profile must be below one heading.
+    """
     if path.is_symlink():  # a new file would replace the link
         raise SettingsError(f"--apply {path}: is a symbolic link; name the file behind it, {path.resolve()}")
     try:
