@@ -56,7 +56,8 @@ class MeasuredProposal(NamedTuple):
     boilerplate: int | None
     families: int  # alerted pairs of families
     gained_pairs: Pairs  # kept gained pairs of different texts
-    across: float | None  # share of two different sources among the ``gained_pairs`` with two known ones; None: no pair
+    #: Share of pairs of two sources among the ``gained_pairs`` whose sources are known; None without any.
+    across: float | None
 
 
 class ProposalMeter:

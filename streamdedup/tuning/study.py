@@ -43,6 +43,16 @@ class Study:
         floor: Least similarity of joined pairs, above 0, at most 1. Pairs below it are unknown at any threshold.
         progress: Called with the count of newly joined documents.
         same_shingles: A study of the same texts, rows and scopes with equal options, whose sets are used; or None.
+
+    Attributes:
+        sets, distinct: The shingles of the used texts, and the distinct sets among them.
+        pairs: The kept pairs, at most ``MOST_PAIRS``, by the rows of their sets in ``distinct``.
+        counts: float64 (n_pairs, 2); document pairs that each kept pair represents: all, and those with one document in
+            each half of the sample (a pair count, ``distinct``).
+        histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
+        shingle_s: Seconds to shingle the texts.
+        signatures: uint32 (n_sets, permutations); signatures of the distinct sets.
+        sign_s: Seconds that the daemon would take to sign all documents with all values of ``family``.
     """
 
     def __init__(  # noqa: PLR0913  ``texts``, ``scopes`` and ``text_rows`` are one sample
@@ -64,7 +74,6 @@ class Study:
         self.floor = floor
         self.min_words = min_words
         self.text_rows = np.arange(len(texts)) if text_rows is None else text_rows
-        # The shingles of the used texts, and the seconds to make them.
         if same_shingles is None:
             started, rows = time.perf_counter(), self.text_rows.tolist()
             used_scopes = [scopes[row] for row in rows] if scopes else ()
@@ -74,15 +83,12 @@ class Study:
             self.sets, self.shingle_s = same_shingles.sets, same_shingles.shingle_s
         self.distinct = distinct_sets(self.sets, min_words)
         distinct_count = len(self.distinct.first_documents)
-        # pairs: the kept ones, at most `MOST_PAIRS`, by the rows of their sets in `distinct`. counts: float64 (n_pairs,
-        # 2), the pair count (`distinct`) of the documents that each kept pair represents. histogram: float64 (BINS,),
-        # document pairs by similarity, equal sets in the last bin.
         self.pairs, self.counts, self.histogram = _sample_pairs(self.distinct, floor, progress)
         # The join reported the distinct sets; copies and skipped documents need no join.
         progress(self.documents_count - distinct_count)
         started = time.perf_counter()
-        self.signatures = self._signed(family)  # of the distinct sets, uint32 (n_sets, permutations)
-        # Seconds that the daemon would take with all values of `family`: it signs each document, not each set.
+        self.signatures = self._signed(family)
+        # Equal sets are signed once here; the daemon signs each document.
         self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(distinct_count, 1)
         no_pair = np.zeros(len(self.pairs.left), np.bool_)
         self._by_rule = no_pair if rule is None else self.distinct.contained_by_similarity(self.pairs, rule)
@@ -211,7 +217,8 @@ def _sample_pairs(
         if kept_share < 1.0:
             block = block.where(random.random(len(block.left)) < kept_share)
         pairs = Pairs.concatenated([pairs, block])
-        # Each pair is dropped with a chance of one half, and later pairs are kept with half the chance as before.
+        # Each pair is dropped with a chance of one half, and later pairs are kept with half the chance as before; at
+        # the end the counts are scaled up accordingly.
         while len(pairs.left) > MOST_PAIRS:
             pairs = pairs.where(random.random(len(pairs.left)) < 0.5)
             kept_share /= 2
