@@ -1,7 +1,7 @@
 """Shared parts of commands that use topics without a consumer group: options, profile, decoders, documents, texts."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 
 from streamdedup.cli.assembly import kafka_options, topic_decoder
@@ -11,6 +11,7 @@ from streamdedup.counts import counted
 from streamdedup.errors import MessageError, SettingsError
 from streamdedup.kafka.history import KafkaSpan
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.kafka.texts import TextMissingError, fetch_text
 from streamdedup.position import Position
@@ -58,20 +59,25 @@ def newest_documents(settings: Settings, profile: Profile, since_s: float, newes
         for batch in span.batches():
             passed_over += len(batch.unreadable)
             for record in batch.records:
-                document = None
-                with suppress(MessageError):  # the daemon made a dead letter of it
-                    document = decoder.decode(
-                        record.position, record.timestamp_ms, record.key, record.value, record.headers
-                    )
-                if document is not None and document.op == "upsert":
-                    yield document
-                else:
+                document = _decode_upsert(decoder, record)
+                if document is None:
                     passed_over += 1
+                else:
+                    yield document
             newly_done_count = span.done_count() - done_count
             step(newly_done_count)
             done_count += newly_done_count
     if passed_over:
         tell_prefixed(f"passed over: {counted(passed_over, 'record')} that are no whole documents")
+
+
+def _decode_upsert(decoder: Decoder, record: Record) -> Document | None:
+    """Return the document of a record; None for other operations and for records that are no documents."""
+    try:
+        document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
+    except MessageError:
+        return None  # the daemon made a dead letter of it
+    return document if document.op == "upsert" else None
 
 
 def text_fetcher(stack: ExitStack, options: KafkaOptions, settings: Settings) -> Fetch:
