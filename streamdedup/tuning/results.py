@@ -35,9 +35,6 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
     plan, sample, best = compared.plan, compared.sample, compared.recommendation.row
     studies = {row.options: row.study for row in (*compared.kind_rows, *compared.rows)}
     proposals = study_proposals(compared, progress)
-    too_few = (
-        f"nothing is recommended: of {best.study.indexed_count:,} documents compared, {LEAST_COMPARED:,} are the least"
-    )
     return {
         "sample": {
             "documents": len(sample.ids),
@@ -54,19 +51,11 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         },
         "rows": [_row_values(compared, row) for row in compared.rows],
         "kinds": [{**_row_values(compared, row), "documents": row.study.documents_count} for row in compared.kind_rows],
-        # Of the recommended kind and threshold.
-        "recalls": [
-            {
-                **_row_values(compared, row),
-                "documents_without_alert": share_without_alert(row.study, row.banding, row.recall_from),
-            }
-            for row in compared.rows
-            if (row.options, row.threshold) == (best.options, best.threshold)
-        ],
+        "recalls": list(_recalls(compared)),
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
         "warnings": [
-            *([too_few] if best.study.indexed_count < LEAST_COMPARED else []),
+            *_too_few_documents(best.study.indexed_count),
             *warnings(best, plan.documents_kept, plan.profile.exact_limit, is_cut_by_time=compared.studied_share < 1.0),
             *proposals.warnings,
             *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
@@ -84,6 +73,11 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         **_proposals(compared, proposals),
         "borderline": _borderline(compared),
     }
+
+
+def _too_few_documents(compared_count: int) -> Iterator[str]:
+    if compared_count < LEAST_COMPARED:
+        yield f"nothing is recommended: of {compared_count:,} documents compared, {LEAST_COMPARED:,} are the least"
 
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
@@ -194,6 +188,17 @@ def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
             for layout in BAND_LIFETIMES
         },
     }
+
+
+def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the recommended kind and threshold, with the share of documents that miss all their pairs."""
+    best = compared.recommendation.row
+    for row in compared.rows:
+        if (row.options, row.threshold) == (best.options, best.threshold):
+            yield {
+                **_row_values(compared, row),
+                "documents_without_alert": share_without_alert(row.study, row.banding, row.recall_from),
+            }
 
 
 def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
