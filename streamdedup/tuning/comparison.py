@@ -136,16 +136,28 @@ def compare_settings(
             )
         with progress(f"{options.kind}: bands", plan.most_permutations - 1) as step:  # rows of a band from 2 on
             rows += table_rows(study, workload, plan.thresholds, plan.recalls, step)
-    rows_at_target = [row for row in rows if (row.threshold, row.min_recall) == (plan.threshold, plan.min_recall)]
-    reaching = [row for row in rows_at_target if row.reaches_recall]
-    if not reaching:
-        raise SettingsError(_why_none_reaches(plan, workload, rows_at_target))
-    recommendation = recommend(reaching, profile.shingle_options())
+    recommendation = _recommended(plan, workload, rows)
     if earlier is None:
-        return ComparedSettings(plan, sample, workload, rows, rows_at_target, recommendation, share)
-    # One kind was studied. The rows of all kinds, and the reason to recommend this one, are those of ``earlier``.
-    recommendation = recommendation._replace(reason=earlier.recommendation.reason)
-    return ComparedSettings(plan, sample, workload, rows, earlier.kind_rows, recommendation, share)
+        kind_rows = _rows_at_target(plan, rows)
+    else:
+        # One kind was studied. The rows of all kinds, and the reason to recommend this one, are those of ``earlier``.
+        kind_rows = earlier.kind_rows
+        recommendation = recommendation._replace(reason=earlier.recommendation.reason)
+    return ComparedSettings(plan, sample, workload, rows, kind_rows, recommendation, share)
+
+
+def _recommended(plan: TuningPlan, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
+    """Recommend one of the rows with ``plan``'s threshold and minimum recall; raises as ``compare_settings``."""
+    eligible = _rows_at_target(plan, rows)
+    reaching = [row for row in eligible if row.reaches_recall]
+    if not reaching:
+        raise SettingsError(_why_none_reaches(plan, workload, eligible))
+    return recommend(reaching, plan.profile.shingle_options())
+
+
+def _rows_at_target(plan: TuningPlan, rows: Sequence[TuningRow]) -> list[TuningRow]:
+    """Return the rows for which settings are recommended: those with ``plan``'s threshold and minimum recall."""
+    return [row for row in rows if (row.threshold, row.min_recall) == (plan.threshold, plan.min_recall)]
 
 
 def _why_none_reaches(plan: TuningPlan, workload: Workload, rows: Sequence[TuningRow]) -> str:
