@@ -42,11 +42,13 @@ class BatchLookup:
     ) -> list[LookupBatchResult]:
         queries = [query_of(request) for request in requests if isinstance(request, LookupRequest)]
         answers = iter(await self._index_thread.look_up_all(served, queries))
-        # Problems were not looked up, so each of the other requests takes the next answer.
-        return [
-            LookupBatchResult(problem=request) if isinstance(request, Problem) else _result(request, next(answers))
-            for request in requests
-        ]
+        results: list[LookupBatchResult] = []
+        for request in requests:
+            if isinstance(request, Problem):  # was not looked up, and has no answer
+                results.append(LookupBatchResult(problem=request))
+            else:
+                results.append(_result(request, next(answers)))
+        return results
 
 
 def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
