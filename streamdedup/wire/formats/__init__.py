@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from streamdedup.wire.formats.fields import Headers, WantedFields
 from streamdedup.wire.formats.registry import VALUE_ID_HEADER, RegistryFormat
@@ -24,13 +24,22 @@ class ValueFormat(Protocol):
         """Return a context in which one thread decodes a batch."""
 
 
-#: By name, as in the settings: the module of the format, and the type of its schemas in a registry. The module is a
-#: ``registry.SchemaCompiler``; of the format without schemas it has a function ``value_format`` instead.
-FORMATS: Final[dict[str, tuple[str, str | None]]] = {
-    "json": ("streamdedup.wire.formats.json", None),
-    "avro": ("streamdedup.wire.formats.avro", "AVRO"),
-    "json-schema": ("streamdedup.wire.formats.json_schema", "JSON"),
-    "protobuf": ("streamdedup.wire.formats.protobuf", "PROTOBUF"),
+class FormatRow(NamedTuple):
+    """A format: its module, a ``registry.SchemaCompiler``, and the type of its schemas in a registry.
+
+    Without schemas (None) the module has a function ``value_format`` instead.
+    """
+
+    module: str
+    schema_type: str | None = None
+
+
+#: All formats by name, as in the settings.
+FORMATS: Final = {
+    "json": FormatRow("streamdedup.wire.formats.json"),
+    "avro": FormatRow("streamdedup.wire.formats.avro", "AVRO"),
+    "json-schema": FormatRow("streamdedup.wire.formats.json_schema", "JSON"),
+    "protobuf": FormatRow("streamdedup.wire.formats.protobuf", "PROTOBUF"),
 }
 
 
@@ -41,11 +50,11 @@ def make_format(
 
     Raises ``ModuleNotFoundError`` where the extra ``registry`` is missing, and ``ValueError`` where a registry is.
     """
-    formats = FORMATS.values() if name == "registry" else [FORMATS[name]]
+    rows = FORMATS.values() if name == "registry" else [FORMATS[name]]
     # Imported here, because most formats need libraries of an extra.
-    compilers = {schema_type: import_module(module) for module, schema_type in formats if schema_type is not None}
+    compilers = {row.schema_type: import_module(row.module) for row in rows if row.schema_type is not None}
     if not compilers:
-        value_format: ValueFormat = import_module(FORMATS[name][0]).value_format(wanted_fields)
+        value_format: ValueFormat = import_module(FORMATS[name].module).value_format(wanted_fields)
         return value_format
     if registry is None:
         raise ValueError(f"the format {name} needs a schema registry")
