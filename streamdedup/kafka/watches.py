@@ -99,14 +99,17 @@ class StaticMembershipWatch:
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
         self._consumer = consumer
         self._options = options
-        self._errors: list[kafka_errors.FencedInstanceIdError] = []  # filled on the network thread
+        self._error: kafka_errors.FencedInstanceIdError | None = None  # set on the network thread, raised by `check`
         if options.group_instance_id is not None:
-            compat.watch_fencing(consumer, self._errors.append)
+            compat.watch_fencing(consumer, self._taken_over)
+
+    def _taken_over(self, error: kafka_errors.FencedInstanceIdError) -> None:
+        self._error = error
 
     def check(self) -> None:
         """Raise ``BrokerMisconfigured`` (by ``translated``) if another process holds the static membership: final."""
-        if self._errors:
-            raise translated(self._errors[0], "stay in the group", self._options)
+        if self._error is not None:
+            raise translated(self._error, "stay in the group", self._options)
 
     def confirm(self) -> None:
         """Ask the group by a heartbeat whether this process holds the static membership; raise if not."""
