@@ -149,9 +149,7 @@ class Gate:
         except TimeoutError:
             # The server cuts off an answer that has begun, because its end is missing.
             if not response.has_begun:
-                slow_body = RequestProblem("slow-request", f"the body took longer than {self._limits.timeout_s:g} s")
-                no_answer = RequestProblem("timeout", retry_after_s=1)
-                await response.send_problem(slow_body if body.is_awaited else no_answer)
+                await response.send_problem(self._timeout_problem(body))
         except Exception as error:  # noqa: BLE001  the server would log the traceback, which could show a text
             log.error("request_failed", route=scope.get("path_template"), error=type(error).__name__)  # noqa: TRY400
             if not response.has_begun:
@@ -161,6 +159,11 @@ class Gate:
                 response.status = 0  # the framework answers all the same, but no client receives the answer
             self._bodies_bytes -= body.size_bytes
             self._count_requests(-counted_requests)
+
+    def _timeout_problem(self, body: RequestBody) -> RequestProblem:
+        if body.is_awaited:
+            return RequestProblem("slow-request", f"the body took longer than {self._limits.timeout_s:g} s")
+        return RequestProblem("timeout", retry_after_s=1)
 
     def _count_requests(self, change: int) -> None:
         self._in_progress += change
