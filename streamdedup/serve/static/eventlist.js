@@ -25,7 +25,7 @@ const GAPS = {
  */
 export class EventList {
   #options;
-  reader; // follows the stream, from `start` to `stop`; another `start` resumes
+  #reader;
   #accepts = () => true;
   #order = null; // comparison of items; null for the newest first
   #items = []; // the oldest first
@@ -51,7 +51,7 @@ export class EventList {
    */
   constructor(options) {
     this.#options = options;
-    this.reader = new EventReader(
+    this.#reader = new EventReader(
       options.path,
       (event) => this.#receive(event),
       (state, error) => this.#onConnection(state, error),
@@ -61,6 +61,16 @@ export class EventList {
       this.#part("pause").setAttribute("aria-pressed", String(this.#isPaused));
       this.#onPause();
     });
+  }
+
+  /** Follow the stream. */
+  start() {
+    this.#reader.start();
+  }
+
+  /** Stop following; another `start` resumes. */
+  stop() {
+    this.#reader.stop();
   }
 
   /** Show the items that a function accepts, in the order of a comparison, or the newest first. */

@@ -156,8 +156,8 @@ export function prepareLive() {
   let selected = "alerts"; // only the stream of the selected tab is followed, and only while the view is shown
   const follow = () => {
     for (const [name, list] of Object.entries(lists)) {
-      if (isVisible && name === selected) list.reader.start();
-      else list.reader.stop();
+      if (isVisible && name === selected) list.start();
+      else list.stop();
     }
   };
   const tabs = prepareTabs(byId("streams"), (name) => {
