@@ -22,8 +22,10 @@ from streamdedup.errors import StreamdedupError
 
 #: Address of embedded servers: this machine only.
 LOOPBACK = "127.0.0.1"
-#: Seconds from the start of a server to its first answer, and between SIGTERM and SIGKILL, at most.
-START_DEADLINE_S, STOP_DEADLINE_S = 60.0, 10.0
+#: Time limit from the start of a server to its first answer, in seconds.
+START_DEADLINE_S = 60.0
+#: Seconds between SIGTERM and SIGKILL.
+STOP_DEADLINE_S = 10.0
 POLL_INTERVAL_S = 0.02
 #: Bytes from the end of a server's log in an error message.
 LOG_TAIL_BYTES = 3000
