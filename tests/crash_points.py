@@ -6,7 +6,7 @@ A step is a call in the tables below: those that open and fence an index, and ta
 look for a start or for losses, move positions, check the membership or count are no steps. A step has two points,
 ``before_<step>`` and ``after_<step>``. The daemon is ``streamdedup run`` with wrappers around its indexes, its source
 and its producer, of which it knows nothing. A new method of ``Index`` gets a row in ``INDEX_STEPS``, or in
-``INDEX_NO_STEPS`` of tests/unit/test_crash_points.py. A new step also touches docs/testing.md.
+``INDEX_NO_STEPS`` of tests/unit/test_crash_points.py.
 """
 
 import os

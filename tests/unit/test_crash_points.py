@@ -1,8 +1,6 @@
 """Points at which tests end the daemon: which there are, and that they are passed where they say."""
 
 import inspect
-import re
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +9,7 @@ from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Fence
 from streamdedup.position import Partition
-from tests.crash_points import CRASH_POINTS, INDEX_STEPS, Observed
+from tests.crash_points import INDEX_STEPS, Observed
 
 #: Methods of a store that take no batch to its commit: they count, look for losses, or serve an operator.
 INDEX_NO_STEPS = {
@@ -23,12 +21,6 @@ INDEX_NO_STEPS = {
 def test_every_call_to_the_store_is_a_step():
     methods = {name for name, _ in inspect.getmembers(Index, inspect.isfunction) if not name.startswith("_")}
     assert set(INDEX_STEPS) | INDEX_NO_STEPS == methods
-
-
-def test_the_documentation_names_every_step():
-    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
-    steps = re.findall(r"`(\w+)`", page.partition("| where | steps |")[2].partition("\n\n")[0])
-    assert [f"{when}_{step}" for step in steps for when in ("before", "after")] == list(CRASH_POINTS)
 
 
 def test_an_observed_index_does_the_same_and_tells_of_its_steps_of_which_one_that_fails_has_no_end():
