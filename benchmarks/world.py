@@ -233,7 +233,7 @@ class World:
             "Kafka": servers.cpu_s(self.kafka_pid),
         }
         others_s = servers.busy_s() - sum(cpu_s.values()) - time.process_time()
-        stages_s = _stages([process.metrics() for process in processes if isinstance(process, DaemonProcess)])
+        stages_s = _stages([process.get("/metrics")[1] for process in processes if isinstance(process, DaemonProcess)])
         return Reading(now_s, committed, cpu_s, others_s, stages_s)
 
 
