@@ -28,6 +28,7 @@ from streamdedup.index.documents import (
 )
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis import fenced as fenced_module
+from streamdedup.index.redis import pairs
 from streamdedup.index.redis import staging as staging_module
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.index.redis.reader import RedisIndexReader
@@ -339,6 +340,24 @@ class TestLeaving:
         store.insert_copies([(1, b"a" * 16), (2, b"a" * 16)], [fence])
         store.remove_copies([(1, b"a" * 16), (9, b"z" * 16)], [fence])
         assert store.insert_copies([(3, b"a" * 16)], [fence]) == [[2]]
+
+
+def test_connections_to_a_cluster_are_counted_and_an_error_of_one_master_is_raised(cluster_of_redis):
+    with connect_cluster(cluster_of_redis.addresses[:1]) as servers:
+        address, *_ = servers.ask_masters("PING")
+        assert servers.connections.count > 0
+        with pytest.raises(StoreMisconfigured):
+            servers.ask_master(address, "NO-SUCH-COMMAND")
+
+
+def test_the_fields_of_pending_matches_fill_the_calls_that_save_them(cluster_servers, monkeypatch):
+    store, fence = fenced(redis_store(cluster_servers))
+    calls, run = [], store._run
+    monkeypatch.setattr(pairs, "_FULL_CALL", 2)
+    monkeypatch.setattr(store, "_run", lambda made: calls.extend(made) or run(made))
+    pending = [(Position(*PARTITION, offset), pending_of([b"k" * 16, b"l" * 16])) for offset in range(3)]
+    store.save_pending_matches(pending, [fence])
+    assert len(calls) == 3
 
 
 def test_an_entry_is_not_replaced_where_the_removals_before_were_forgotten(cluster_servers, monkeypatch):

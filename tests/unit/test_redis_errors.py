@@ -11,6 +11,7 @@ import pytest
 from redis import exceptions
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
+from streamdedup.index.redis import tls
 from streamdedup.index.redis.cluster_servers import ClusterServers
 from streamdedup.index.redis.connection import RenewedLogin, connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.errors import check_replies, translated
@@ -309,3 +310,9 @@ def test_a_sentinel_has_the_time_of_a_connect_to_answer():
     with connect_sentinel([("127.0.0.1", 1)], "articles", timeout_s=60.0, connect_timeout_s=1.0) as servers:
         (sentinel,) = servers.client.connection_pool.sentinel_manager.sentinels
         assert sentinel.get_connection_kwargs()["socket_timeout"] == 1.0
+
+
+def test_each_address_is_tried_for_a_disagreement_about_tls(monkeypatch):
+    monkeypatch.setattr(tls, "_answers_tls", lambda _host, port: port == 2)
+    mistake = tls.tls_mismatch([("h", 1), ("h", 2)], uses_tls=False, has_url=False)
+    assert "h:2 answers a TLS handshake" in mistake
